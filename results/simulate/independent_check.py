@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from suite.records.store import write_atomically
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
-from suite.simulate.traces.file import FileTrace
+from suite.simulate.trace_file import FileTrace
 
 ROWS, ACCESSES = 10_000, 40_000
 SLOTS = (100, 1_000)

@@ -26,7 +26,7 @@ from verdicts import on_page
 from suite.records.environment import capture
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.models.registry import build
-from suite.simulate.traces.trace import Int32s, Int64s, Trace
+from suite.simulate.trace import Int32s, Int64s, Trace
 from suite.tables.figure_style import COLOURS, look
 from systems.freq_cache.planner.planner import Ids
 from systems.registry import Variant

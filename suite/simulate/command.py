@@ -11,7 +11,7 @@ from suite.records.exits import FAILED, INTERRUPTED, errors_told
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
 from suite.records.shown import ShownConsole
-from suite.simulate import figure, results, tables
+from suite.simulate import results, show
 from suite.simulate.models.model import RowBytes, Span
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.options import (
@@ -33,7 +33,7 @@ from suite.simulate.options import (
 )
 from suite.simulate.results import Configuration, Outcome, Simulation, Stream
 from suite.simulate.sweep import SimulatedCell, bound_of, plan_jobs, row_of, run_cells, slots_of
-from suite.simulate.traces.trace import Trace
+from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.progress import Shown
@@ -149,9 +149,9 @@ def simulate_command(
         if as_json:
             typer.echo(simulation.model_dump_json())
         else:
-            tables.show(simulation, ShownConsole(markup=False, highlight=False))
+            show.show(simulation, ShownConsole(markup=False, highlight=False))
         if out is not None:
-            files = [*results.write(simulation, out), figure.draw(simulation, out)]
+            files = [*results.write(simulation, out), show.draw(simulation, out)]
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
     if not complete:
         raise typer.Exit(INTERRUPTED)

@@ -12,7 +12,7 @@ from suite.run.cell.training import tables_of
 from suite.simulate.models.model import RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.registry import build as build_model
 from suite.simulate.sweep import slots_of
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
 from systems.freq_cache import FreqCache
 from systems.registry import Variant, resolved_parameters

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
-from suite.simulate.traces.next_use import next_uses
-from suite.simulate.traces.rates import rates_of
-from suite.simulate.traces.trace import Int32s, Int64s, Seen
-from systems.freq_cache.compiled import bit_length, compiled, prefetch_ahead
+from suite.simulate.models.next_use import next_uses
+from suite.simulate.trace import Int32s, Int64s, Seen, Trace, once_per_trace
+from systems.freq_cache.compiled import compiled, prefetch_ahead
+from systems.freq_cache.planner.policy import StaticFrequency
 
-_BITS = 6
-_WITHIN = (1 << _BITS) - 1
+HELD, FARTHEST = range(2)
+"""Entries of the state: cached rows, and a batch behind which no cached row is used next."""
 
 
 class BeladyModel(CacheModel):
@@ -53,7 +52,7 @@ class BeladyModel(CacheModel):
 
     No row needs a queue: those next used by the same batch are equally good, so a count by next use tells how many
     leave, and a row is still there if fewer left than joined before it. Memory: 8 B per row of the tables with the
-    finding of distinct rows, `NextUses`, with a warm start `Rates`, and 32 B per batch; nothing per slot.
+    finding of distinct rows, `NextUses`, with a warm start 4 B for levels, and 32 B per batch; nothing per slot.
     """
 
     variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
@@ -64,13 +63,14 @@ class BeladyModel(CacheModel):
         super().__init__(setting, parameters)
         span, rows = setting.span, setting.trace.rows
         self._uses = next_uses(setting.trace, span.stop)
-        rank, bar = _start_rows(setting, parameters["warm"])
+        level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
-        held, bypass = np.zeros(1, np.int64), parameters["bypass"] == "on"
-        ticket, waiting = np.full(rows, -1, np.int32), no_marks(span.stop + 1)
-        counts = (started, joined, left, waiting, held)
-        self._cache = _Cache(ticket, rank, bar, *counts, span.counted_from, self.slots, bypass)
-        if rank.size:
+        ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
+        bypass = parameters["bypass"] == "on"
+        self._cache = _Cache(
+            ticket, level, bar, started, joined, left, state, span.counted_from, self.slots, bypass=bypass
+        )
+        if level.size:
             _start(self._cache, self._uses.first)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
@@ -88,7 +88,7 @@ class CompulsoryModel(CacheModel):
 
     `warm` is as in `BeladyModel`: it starts with as many rows as there are slots, those that the counted batches are
     the first to use, as they come. Never above `belady` with the same start. Memory: 4 B per row of the tables for the
-    finding of distinct rows, `NextUses`, and with a warm start `Rates`.
+    finding of distinct rows, `NextUses`, and with a warm start 4 B for levels.
     """
 
     variants = {"warm": BeladyModel.variants["warm"]}
@@ -98,8 +98,8 @@ class CompulsoryModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         self._first = next_uses(setting.trace, setting.span.stop).first
-        self._rank, self._bar = _start_rows(setting, parameters["warm"])
-        self._free = setting.slots if self._rank.size else 0
+        self._level, self._bar = _start_rows(setting, parameters["warm"])
+        self._free = setting.slots if self._level.size else 0
 
     @property
     def slots(self) -> int:
@@ -112,69 +112,30 @@ class CompulsoryModel(CacheModel):
         numbers = np.arange(batch.number, batch.number + batch.batches, dtype=self._first.dtype)
         missed: Bools = self._first[rows] == numbers.repeat(np.diff(batch.ends, prepend=0))
         if self._free:
-            held = np.flatnonzero(missed & (self._rank[rows] >= self._bar))[: self._free]
+            held = np.flatnonzero(missed & (self._level[rows] >= self._bar))[: self._free]
             self._free -= held.size
             missed[held] = False
         tally.rows_fetched += self.count(batch, missed, tally)
 
 
 def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
-    """Ranks of the rows, none for a cache that starts empty, and the lowest rank of rows that it may start with."""
+    """Levels of the rows, none for a cache that starts empty, and the lowest level of rows that it may start with.
+
+    Frequencies of one level are equal to `StaticFrequency`, and of equals a cache may hold any.
+    """
     if warm == "off":
         return np.empty(0, np.int32), 0
-    rates = rates_of(setting.trace)
-    return rates.of, 0 if warm == "any" else rates.lowest_frequent(setting.slots)
+    levels = _levels(setting.trace)
+    or_higher = np.bincount(levels)[::-1].cumsum()[::-1]
+    enough = np.flatnonzero(or_higher >= min(setting.slots, levels.size))
+    return levels, 0 if warm == "any" else int(enough[-1])
 
 
-class Marks(NamedTuple):
-    """A set of numbers whose highest is found in a few steps: 64 bits, one each, lie under one of the next level.
-
-    Words of all levels, int64, one level behind the other, and where each begins, int64 `[levels]`.
-    """
-
-    words: NDArray[np.int64]
-    begins: NDArray[np.int64]
-
-
-def no_marks(numbers: int) -> Marks:
-    """An empty set, with room for numbers from 0 to below `numbers`. Memory: an eighth of a byte each."""
-    sizes = [-(-numbers >> _BITS)]
-    while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] >> _BITS))
-    begins = np.cumsum([0, *sizes[:-1]], dtype=np.int64)
-    return Marks(np.zeros(sum(sizes), np.int64), begins)
-
-
-@compiled
-def mark(marks, number):
-    """Have a number in the set."""
-    for level in range(marks.begins.size):
-        at = marks.begins[level] + (number >> _BITS)
-        before = marks.words[at]
-        marks.words[at] = before | (np.int64(1) << (number & _WITHIN))
-        if before:
-            return
-        number >>= _BITS
-
-
-@compiled
-def unmark(marks, number):
-    """Take a number out of the set."""
-    for level in range(marks.begins.size):
-        at = marks.begins[level] + (number >> _BITS)
-        marks.words[at] &= ~(np.int64(1) << (number & _WITHIN))
-        if marks.words[at]:
-            return
-        number >>= _BITS
-
-
-@compiled
-def highest(marks):
-    """The highest number of a set that is not empty."""
-    number = np.int64(0)
-    for level in range(marks.begins.size - 1, -1, -1):
-        number = (number << _BITS) + bit_length(marks.words[marks.begins[level] + number]) - 1
-    return number
+@once_per_trace
+def _levels(trace: Trace) -> Int32s:
+    """The level of the frequency of every row, int32 `[rows]`."""
+    rows = np.arange(trace.rows, dtype=np.int32)
+    return StaticFrequency(trace.frequencies()).keys(rows, rows, batch=0, learn=False)
 
 
 class _Cache(NamedTuple):
@@ -182,26 +143,24 @@ class _Cache(NamedTuple):
 
     Attributes:
         ticket: How many had joined before each row, -1 for a row not met, int32 `[rows]`.
-        rank: Of each row, int32 `[rows]`; empty if the cache starts empty.
-        bar: The lowest rank of rows that the cache may have started with.
+        level: Of each row, int32 `[rows]`; empty if the cache starts empty.
+        bar: The lowest level of rows that the cache may have started with.
         started: Rows next used by each batch that the cache started with, int64 `[stop + 1]`.
         joined: All rows that joined, int64 `[stop + 1]`.
         left: Rows that left, int64 `[stop + 1]`.
-        waiting: Batches that are the next to use a cached row, `stop` standing for never.
-        held: Cached rows, int64 `[1]`.
+        state: `HELD` and `FARTHEST`, where `stop` stands for never.
         counted_from: The first counted batch.
         slots: Of the cache.
         bypass: Whether rows may be read past it.
     """
 
     ticket: Int32s
-    rank: Int32s
+    level: Int32s
     bar: int
     started: Int64s
     joined: Int64s
     left: Int64s
-    waiting: Marks
-    held: Int64s
+    state: Int64s
     counted_from: int
     slots: int
     bypass: bool
@@ -214,14 +173,13 @@ def _start(cache, first):
     Which rows they are is left open until they are used: the first so many of a batch that may be among them.
     """
     for row in range(first.size):
-        cache.started[first[row]] += cache.rank[row] >= cache.bar
+        cache.started[first[row]] += cache.level[row] >= cache.bar
     cache.started[: cache.counted_from] = 0
     for batch in range(cache.counted_from, cache.started.size - 1):
-        new = min(cache.started[batch], cache.slots - cache.held[0])
+        new = min(cache.started[batch], cache.slots - cache.state[HELD])
         cache.started[batch] = cache.joined[batch] = new
-        cache.held[0] += new
-        if new:
-            mark(cache.waiting, batch)
+        cache.state[HELD] += new
+    cache.state[FARTHEST] = cache.started.size - 1
     cache.started[-1] = 0
 
 
@@ -233,7 +191,7 @@ def _find(cache, rows, now, missed):
         prefetch_ahead(cache.ticket, rows, i)
         row = np.uint64(rows[i])
         ticket = int(cache.ticket[row])
-        if ticket < 0 and new < cache.started[now] and cache.rank[row] >= cache.bar:
+        if ticket < 0 and new < cache.started[now] and cache.level[row] >= cache.bar:
             ticket = new
             new += 1
         missed[i] = not cache.left[now] <= ticket < cache.joined[now]
@@ -242,16 +200,17 @@ def _find(cache, rows, now, missed):
 @compiled
 def _leave(cache, keep):
     """Have rows leave until so many are left, the one used last first. Returns how many of them were changed."""
-    joined, left, held = cache.joined, cache.left, cache.held
+    joined, left, state = cache.joined, cache.left, cache.state
     back = 0
-    while held[0] > keep:
-        farthest = highest(cache.waiting)
-        going = min(joined[farthest] - left[farthest], held[0] - keep)
+    while state[HELD] > keep:
+        farthest = state[FARTHEST]
+        if joined[farthest] == left[farthest]:
+            state[FARTHEST] -= 1
+            continue
+        going = min(joined[farthest] - left[farthest], state[HELD] - keep)
         changed_from = max(left[farthest], cache.started[farthest])
         left[farthest] += going
-        held[0] -= going
-        if left[farthest] == joined[farthest]:
-            unmark(cache.waiting, farthest)
+        state[HELD] -= going
         back += max(0, left[farthest] - changed_from)
     return back
 
@@ -273,12 +232,11 @@ def _turns(cache, first, rows, uses, ends, missed):
 @compiled
 def _turn(cache, rows, uses, now):
     """Have a batch take its turn. Returns rows written back."""
-    joined, held, slots = cache.joined, cache.held, cache.slots
+    joined, state, slots = cache.joined, cache.state, cache.slots
     never = joined.size - 1
     if joined[now] > cache.left[now]:
-        held[0] -= joined[now] - cache.left[now]
+        state[HELD] -= joined[now] - cache.left[now]
         cache.left[now] = joined[now]
-        unmark(cache.waiting, now)
     others = slots if cache.bypass or rows.size > slots else slots - rows.size  # that may stay beside it
     back = _leave(cache, others)
     for i in range(rows.size):
@@ -287,6 +245,6 @@ def _turn(cache, rows, uses, now):
         cache.ticket[np.uint64(rows[i])] = 0 if use == never else joined[use]
         if use >= cache.counted_from:
             joined[use] += 1
-            held[0] += 1
-            mark(cache.waiting, use)
+            state[HELD] += 1
+            state[FARTHEST] = max(state[FARTHEST], use)
     return back + _leave(cache, slots)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Int64s, Seen
+from suite.simulate.trace import Int32s, Int64s, Seen
 from systems.freq_cache.compiled import compiled, prefetch_ahead
 from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
 

@@ -8,7 +8,7 @@ from listed_traces import ListedTrace, setting
 
 from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import CacheModel, Tally, replay
-from suite.simulate.traces.trace import Trace, replayed
+from suite.simulate.trace import Trace, replayed
 from systems.freq_cache.planner.policy import level_of
 
 SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, Step, assert_counts, setting, skewed_trace, traces
 
+from suite.simulate import trace as traces_module
 from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import replay
-from suite.simulate.traces import trace as traces_module
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

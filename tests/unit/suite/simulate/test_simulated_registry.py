@@ -6,7 +6,7 @@ from listed_traces import setting, skewed_trace
 from suite.records.options import BadOption
 from suite.simulate.models.model import CacheModel, RowBytes, Tally, replay
 from suite.simulate.models.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
-from suite.simulate.traces.trace import Seen
+from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 

@@ -10,7 +10,7 @@ from listed_traces import skewed_trace
 from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
 from suite.simulate.sweep import SimulatedCell, plan_jobs, run_cells
-from suite.simulate.traces.trace import Seen, Trace
+from suite.simulate.trace import Seen, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.errors import DataError

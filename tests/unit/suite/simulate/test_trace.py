@@ -8,7 +8,7 @@ from listed_traces import ListedTrace, setting, skewed_trace, traces
 
 from suite.simulate.models.model import CacheModel, Tally, replay
 from suite.simulate.options import open_trace
-from suite.simulate.traces.trace import Distinct, Seen, WorkloadTrace, replayed
+from suite.simulate.trace import Distinct, Seen, WorkloadTrace, replayed
 
 
 @given(trace=traces())

@@ -8,9 +8,8 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.formats import Column, Kind, RawFormat
-from workloads.prepare.read.checks import RowChecks
-from workloads.prepare.read.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
-from workloads.prepare.read.values import typed
+from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
+from workloads.prepare.values import RowChecks, typed
 
 # So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20

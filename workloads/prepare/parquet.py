@@ -10,8 +10,7 @@ import polars as pl
 from workloads.errors import DataError
 from workloads.manifest import FileRecord
 from workloads.prepare.formats import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
-from workloads.prepare.read.checks import RowChecks
-from workloads.prepare.read.values import finished, hashed_strings
+from workloads.prepare.values import RowChecks, finished, hashed_strings
 
 # One row of one column while it is checked and converted.
 BYTES_PER_VALUE = 16

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from workloads.errors import DataError
-from workloads.prepare.read.lines import READ_BYTES, RawFile
+from workloads.prepare.lines import READ_BYTES, RawFile
 
 
 def lines_of(path, block_bytes=1 << 16):

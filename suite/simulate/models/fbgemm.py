@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.models.fbgemm.sets import (
+from suite.simulate.models.fbgemm_sets import (
     EMPTY,
     WAYS,
     Arriving,
@@ -18,7 +18,7 @@ from suite.simulate.models.fbgemm.sets import (
     place,
 )
 from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Seen
+from suite.simulate.trace import Int32s, Seen
 
 _MOST_LFU_SETS = 2**24 - 2
 """With LFU fbgemm sorts by set and count in one number of 64 bits, of which the set has 24."""

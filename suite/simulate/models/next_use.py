@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.traces.trace import FAR, Trace, made_ahead, once_per_trace, run_length
+from suite.simulate.trace import FAR, Trace, made_ahead, once_per_trace, run_length
 from systems.freq_cache.compiled import compiled, prefetch
 
 Uses = NDArray[np.unsignedinteger]

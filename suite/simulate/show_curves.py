@@ -1,14 +1,19 @@
-"""Curves and splits as tables: printed within 80 columns, as data frames, and as one record."""
+"""Curves and splits: printed within 80 columns, as data frames, as one record, and as a figure."""
 
 import json
+from pathlib import Path
 from pprint import pformat
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from rich.console import Console
 
-from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.curves.slots_by_table import Split
+from suite.simulate.curves import Curve, Curves
+from suite.simulate.slots_by_table import Split
+from suite.tables.figure_style import look
 from suite.tables.quantities import amount
 from suite.tables.terminal import print_line, print_table
 
@@ -172,3 +177,51 @@ def _show_split(curves: Curves, split: Split, console: Console) -> None:
         print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
     print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
     print_line(console, f"cache_rows={pformat(split.cache_rows(), sort_dicts=False)}")
+
+
+FIGURE = "curves.svg"
+# Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
+_UNIQUE, _LOOKUPS, _SPLIT, _OVERFLOW = "#0072B2", "#D55E00", "#009E73", "#BBBBBB"
+
+
+def draw(curves: Curves, split: Split | None, folder: Path) -> Path:
+    """Write the figure, the same bytes for the same curves, with the slots of a split marked. Returns the file."""
+    with look("curves"):
+        _pooled(curves, split).savefig(folder / FIGURE, metadata={"Date": None, "Creator": None})
+    return folder / FIGURE
+
+
+def _pooled(curves: Curves, split: Split | None) -> Figure:
+    curve = curves.pooled
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    sizes = curve_sizes(curve)
+    rates = np.array([100 * curve.miss_rate(slots) for slots in sizes])
+    axes.plot(sizes, rates, color=_UNIQUE, label="of distinct rows")
+    if curves.sample is not None:
+        errors = np.array([200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes])
+        low, high = np.maximum(0, rates - errors), np.minimum(100, rates + errors)
+        axes.fill_between(sizes, low, high, color=_UNIQUE, alpha=0.2, linewidth=0, label="± 2 standard errors")
+    lookups = [100 * curve.lookup_miss_rate(slots) for slots in sizes]
+    axes.plot(sizes, lookups, color=_LOOKUPS, linestyle="--", label="of lookups")
+    _frame(axes, curve)
+    if split is not None:
+        own = 100 * split.greedy.total_misses / max(1, curve.unique_ids)
+        axes.plot(split.slots, own, "D", color=_SPLIT, label="tables apart, of distinct rows")
+    axes.set(xlabel="slots of one LRU cache for all tables", ylabel="misses, %")
+    axes.set_title(f"{curves.trace}: misses by cache size, {curves.batches:,} batches")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _frame(axes: Axes, curve: Curve) -> None:
+    """Axes of slots and per cent; grey: the sizes into which the largest batch does not fit."""
+    axes.set_xscale("log")
+    axes.set_xlim(1, max(2, curve.rows))
+    axes.set_ylim(0, 102)
+    if curve.largest_batch > 1:
+        label = "largest batch does not fit"
+        axes.axvspan(1, curve.largest_batch, color=_OVERFLOW, alpha=0.35, linewidth=0, label=label)
+    axes.xaxis.set_major_locator(LogLocator(numticks=6))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -1,4 +1,7 @@
-"""Command line: `python -m suite curves`."""
+"""Command line: `python -m suite curves`.
+
+With `--counted`, what fbgemm's caches counted on a device stands beside what was predicted for the same batches.
+"""
 
 import os
 from functools import partial
@@ -6,18 +9,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import Field
+from rich.console import Console
 
+from suite.records.base import Model
 from suite.records.environment import capture
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, ScaleName, parse_bytes
 from suite.records.scales import SCALES
 from suite.records.shown import ShownConsole
 from suite.records.store import write_atomically
-from suite.simulate.curves.counted import Counted, beside, check_counted, show_beside
-from suite.simulate.curves.curves import miss_curves
-from suite.simulate.curves.planner_inputs import planner_inputs
-from suite.simulate.curves.slots_by_table import split_slots
-from suite.simulate.curves.tables import frames, show, to_json
+from suite.simulate.curves import miss_curves
+from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
+from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import (
     BatchesOption,
     BatchSizeOption,
@@ -34,10 +38,41 @@ from suite.simulate.options import (
     read_input,
     span_of,
 )
+from suite.simulate.planner_inputs import planner_inputs
+from suite.simulate.show_curves import draw, frames, show, to_json
+from suite.simulate.slots_by_table import split_slots
+from suite.simulate.trace import SomeTables, Trace
 from suite.tables.sheet import csv_text
+from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown
 
 _COUNTED = "docs/torchrec-planner.md shows what to write"
+Row = tuple[str, int, int, int | None]
+"""A statistic: its name, what fbgemm counted, what its simulated cache counts, and what the curve says."""
+
+
+class CountedCache(Model):
+    """One table-batched embedding (TBE) with an LRU cache."""
+
+    tables: list[str] = Field(min_length=1)
+    """Its cached tables, in its order."""
+    slots: int = Field(gt=0)
+    """Rows of its cache, `tbe.lxu_cache_weights.shape[0]`."""
+    prefetch: bool = False
+    """Whether it was made with `prefetch_pipeline`."""
+    uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
+    """`tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`."""
+
+
+class Counted(Model):
+    """What a run counted, from the first batch of the stream on."""
+
+    warmup_batches: int = Field(default=0, ge=0)
+    """Trained before `tbe.reset_uvm_cache_stats()`."""
+    counted_batches: int = Field(gt=0)
+    """Trained after it."""
+    caches: list[CountedCache]
+    """Of every TBE that has one."""
 
 
 def curves_command(
@@ -89,8 +124,6 @@ def curves_command(
 
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
-    from suite.simulate.curves.figure import draw
-
     with errors_told() as errors:
         if torchrec is None and (prefetch or reserved_memory is not None):
             raise BadOption("--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too")
@@ -130,7 +163,7 @@ def curves_command(
             tables = frames(curves, divided)
             for name, frame in tables.items():
                 write_atomically(out / f"{name}.csv", csv_text(frame))
-            names = [*(f"{name}.csv" for name in tables), *(path.name for path in draw(curves, divided, out))]
+            names = [*(f"{name}.csv" for name in tables), draw(curves, divided, out).name]
             errors.print(f"Wrote curves.json, {', '.join(names)} to {out}")
         if measured is not None:
             show_beside(beside(opened, measured), ShownConsole(markup=False, highlight=False, stderr=as_json))
@@ -157,3 +190,49 @@ def parse_slots(text: str, *, rows: int) -> int:
     if not 0 < number <= 1:  # NaN compares false with everything
         raise BadOption(f"--split: {text} is out of range, a share of the rows is above 0 and at most 1")
     return max(1, int(rows * number))
+
+
+def check_counted(trace: Trace, counted: Counted) -> None:
+    """Raises `BadOption`: the trace is shorter than the run, or has other tables."""
+    batches = counted.warmup_batches + counted.counted_batches
+    if batches > trace.length:
+        raise BadOption(f"--counted: {batches} batches were trained, {trace.name} has {trace.length}")
+    for cache in counted.caches:
+        SomeTables(trace, cache.tables)
+
+
+def beside(trace: Trace, counted: Counted) -> list[tuple[CountedCache, list[Row]]]:
+    """The statistics of every cache, counted and predicted, of what `check_counted` lets pass.
+
+    The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
+    torchrec's planner goes by.
+    """
+    span = Span(counted_from=counted.warmup_batches, stop=counted.warmup_batches + counted.counted_batches)
+    found = []
+    for cache in counted.caches:
+        part = SomeTables(trace, cache.tables)
+        parameters = {"policy": "lru", "prefetch": "on" if cache.prefetch else "off"}
+        simulated = uvm_cache_stats(
+            replay(FbgemmCacheModel(Setting(trace=part, span=span, slots=cache.slots), parameters))
+        )
+        curve = miss_curves(part, span).pooled
+        expected = {
+            "num_requested_indices": curve.lookups,
+            "num_unique_indices": curve.unique_ids,
+            "num_unique_misses": curve.misses(cache.slots),
+        }
+        pairs = zip(simulated.items(), cache.uvm_cache_stats, strict=True)
+        found.append((cache, [(name, real, value, expected.get(name)) for (name, value), real in pairs]))
+    return found
+
+
+def show_beside(found: list[tuple[CountedCache, list[Row]]], console: Console) -> None:
+    """Print a table per cache."""
+    for cache, rows in found:
+        some = ", ".join(cache.tables[:4]) + (", ..." if len(cache.tables) > 4 else "")
+        print_line(console, f"\n{cache.slots:,} slots of fbgemm's for {len(cache.tables)} tables: {some}", style="bold")
+        lines = [
+            [name, f"{real:,}", f"{simulated:,}", "" if curve is None else f"{curve:,}", f"{simulated - real:+,}"]
+            for name, real, simulated, curve in rows
+        ]
+        print_table(console, ["statistic", "counted", "simulated", "LRU curve", "simulated\n- counted"], lines)

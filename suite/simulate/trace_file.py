@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.traces.trace import Int64s, Trace
+from suite.simulate.trace import Int64s, Trace
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
 from workloads.split import prefix_of

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from workloads.errors import DataError
 from workloads.prepare.formats import FORMATS, Column, Kind, RawFormat
-from workloads.prepare.read.checks import RowChecks
-from workloads.prepare.read.lines import RawFile, TextBlock
-from workloads.prepare.read.text import TextRows
-from workloads.prepare.read.values import hashed_strings
+from workloads.prepare.lines import RawFile, TextBlock
+from workloads.prepare.text import TextRows
+from workloads.prepare.values import RowChecks, hashed_strings
 
 KAGGLE, AVAZU = FORMATS["criteo_kaggle"], FORMATS["avazu"]
 AVAZU_HEADER = ",".join(column.name for column in AVAZU.columns).encode()

@@ -1,13 +1,13 @@
-"""A fixed hot set, and the order of rows by frequency that it and others are chosen by."""
+"""FAE: a fixed hot set."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.rates import rates_of
-from suite.simulate.traces.trace import Int32s, Seen, Trace, once_per_trace
-from systems.freq_cache.compiled import compiled
+from suite.simulate.trace import Int32s, Seen, Trace, once_per_trace
+
+_MOST = 65_535
 
 
 class HotSetModel(CacheModel):
@@ -19,8 +19,7 @@ class HotSetModel(CacheModel):
     the same size); its optimizer state does not move. The batches are taken as they come: FAE's sorting of samples into
     hot and mixed batches, and bringing the hot rows of host and device in line where the two alternate, are left out.
 
-    Memory: 1 B per row, none per slot; while it is built also 8 B per row for ranks, kept with the trace, and the
-    trace's frequencies.
+    Memory: 1 B per row, none per slot, and ranks, kept with the trace: 4 B per row, while they are made 24 B.
     """
 
     source = "arXiv 2103.00686"
@@ -43,15 +42,11 @@ class HotSetModel(CacheModel):
 @once_per_trace
 def ranks(trace: Trace) -> Int32s:
     """The place of every row by falling frequency, from 0 on, int32 `[rows]`; of equals the lower row comes first."""
-    rates = rates_of(trace)
+    frequencies = np.concatenate(trace.frequencies())
+    capped = np.minimum(frequencies, _MOST).astype(np.uint16)
+    order = np.argsort(_MOST - capped, kind="stable")  # by radix, as numpy sorts 16 bits: in one pass
+    common = order[: np.count_nonzero(capped == _MOST)]
+    common[:] = common[np.argsort(-frequencies[common], kind="stable")]
     found = np.empty(trace.rows, np.int32)
-    _number(rates.of, rates.rows[::-1].cumsum()[::-1] - rates.rows, found)
+    found[order] = np.arange(trace.rows, dtype=np.int32)
     return found
-
-
-@compiled
-def _number(rank, next_place, found):
-    """`next_place`: the place that the next row of each rank gets."""
-    for row in range(rank.size):
-        found[row] = next_place[rank[row]]
-        next_place[rank[row]] += 1

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, wraps
 from itertools import pairwise
@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from suite.records.options import BadOption
 from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.planner import Ids
 from workloads.batch import Split, Workload
@@ -123,6 +124,42 @@ class WorkloadTrace(Trace):
     def frequencies(self) -> list[Int64s]:
         found = self._workload.frequencies(self._prefix)
         return [found[name].numpy() for name, _ in self.tables]
+
+
+class SomeTables(Trace):
+    """The ids of some tables of a trace.
+
+    Args:
+        trace: All tables.
+        names: Those to keep, in the order in which their rows are numbered.
+
+    Raises:
+        BadOption: the trace has no such table.
+    """
+
+    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
+        places = {name: place for place, (name, _) in enumerate(trace.tables)}
+        if unknown := [name for name in names if name not in places]:
+            raise BadOption(f"{trace.name} has no table {', '.join(unknown)}: it has {', '.join(places)}")
+        self._kept = [places[name] for name in names]
+        self.name = trace.name
+        self.tables = tuple(trace.tables[place] for place in self._kept)
+        self.length = trace.length
+        self.batch_lookups = trace.batch_lookups
+        self._trace = trace
+
+    def ids(self, index: int) -> Ids:
+        return self.of(self._trace.ids(index))
+
+    def of(self, ids: Ids) -> Ids:
+        """These tables' part of the ids of all."""
+        parts = np.split(ids.values, ids.ends[:-1])
+        kept = [parts[place] for place in self._kept]
+        return Ids(np.concatenate(kept), np.cumsum([part.size for part in kept]), self.table_starts)
+
+    def frequencies(self) -> list[Int64s]:
+        every = self._trace.frequencies()
+        return [every[place] for place in self._kept]
 
 
 class Distinct:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.traces.trace import Int32s, Int64s
+from suite.simulate.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 
 WAYS = 32

@@ -15,10 +15,10 @@ import numpy as np
 
 from suite.records.base import Model
 from suite.records.options import BadOption
-from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.curves.slots_by_table import divide_greedily
+from suite.simulate.curves import Curve, Curves
 from suite.simulate.options import read_input
-from suite.simulate.traces.trace import Int64s
+from suite.simulate.slots_by_table import divide_greedily
+from suite.simulate.trace import Int64s
 
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ParameterConstraints

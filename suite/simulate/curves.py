@@ -19,10 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from suite.records.options import BadOption
-from suite.simulate.curves.sample import GROUPS, RowSample
-from suite.simulate.curves.stack import LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks
+from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
 from suite.simulate.models.model import Span
-from suite.simulate.traces.trace import Distinct, Int64s, Seen, Trace, replayed
+from suite.simulate.trace import Distinct, Int64s, Seen, Trace, replayed
 from systems.freq_cache.planner.planner import Ids
 
 LEAST_SAMPLED_ROWS = 1 << 13

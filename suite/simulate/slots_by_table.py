@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.records.options import BadOption
-from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.traces.trace import Int64s
+from suite.simulate.curves import Curve, Curves
+from suite.simulate.trace import Int64s
 
 Float64s = NDArray[np.float64]
 
