@@ -40,10 +40,9 @@ class LazyFrequencies(Mapping[str, Tensor]):
         source: Where they came from; None as long as nobody asked.
     """
 
-    def __init__(self, workload: Workload, *, cell: Cell, beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, workload: Workload, *, cell: Cell) -> None:
         self._workload = workload
-        self._cell = cell
-        self._beat = beat
+        self._prefix = cell.frequency_prefix
         self._counted: Mapping[str, Tensor] | None = None
         self.source: FrequencySource | None = None
 
@@ -53,13 +52,10 @@ class LazyFrequencies(Mapping[str, Tensor]):
 
     def __getitem__(self, table: str) -> Tensor:
         if self._counted is None:
-            self._counted = self._count()
+            samples = prefix_of(self._workload.epoch_rows(), self._prefix)
+            self.source = FrequencySource(prefix=self._prefix, samples=samples)
+            self._counted = self._workload.frequencies(self._prefix)
         return self._counted[table]
-
-    def _count(self) -> Mapping[str, Tensor]:
-        prefix = self._cell.frequency_prefix
-        self.source = FrequencySource(prefix=prefix, samples=prefix_of(self._workload.epoch_rows(), prefix))
-        return self._workload.frequencies(prefix)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._workload.tables)
@@ -79,8 +75,8 @@ class Asked:
     spec: SystemSpec
 
     @classmethod
-    def of(cls, cell: Cell, *, beat: Callable[[], None] = lambda: None) -> Self:
-        """Open the cell's workload and find its system; `beat` shows that something happens while ids are counted.
+    def of(cls, cell: Cell) -> Self:
+        """Open the cell's workload and find its system.
 
         Raises:
             ValueError: the cell has neither a cache ratio nor a device budget, or its system or workload is unknown.
@@ -89,7 +85,7 @@ class Asked:
         variant = registry.Variant.parse(cell.system)
         system_class = registry.load(variant, on_ranks=cell.ranks is not None)
         workload = open_workload(cell)
-        frequencies = LazyFrequencies(workload, cell=cell, beat=beat)
+        frequencies = LazyFrequencies(workload, cell=cell)
         spec = SystemSpec(
             tables=tables_of(workload.tables, cell.embedding_dim),
             optimizer=SparseOptimizer(kind=OptimizerKind(cell.optimizer), lr=cell.lr, eps=cell.eps),

@@ -33,7 +33,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     """Run one cell in this process; `known` optima and the file of rows are those of `RunCell`."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     reporter.phase("support")
-    asked = Asked.of(cell, beat=reporter.beat)
+    asked = Asked.of(cell)
     support = asked.support()
     if support.verdict is not Verdict.YES:
         return Outcome(status=Status(support.verdict), reason=support.reason)

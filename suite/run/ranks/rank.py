@@ -84,7 +84,7 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
     reporter.phase("meet")
     device = group.join(cell, folder)
     reporter.phase("support")
-    asked = Asked.of(cell, beat=reporter.beat)
+    asked = Asked.of(cell)
     asked = replace(asked, spec=replace(asked.spec, device=device))
     if not issubclass(asked.system_class, ShardedSystem):
         reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"

@@ -82,7 +82,7 @@ class _Host:
     def build(self, name: str) -> Done:
         """Build a system at full size with its DLRM."""
         if name not in self._asked:
-            self._asked[name] = Asked.of(self._cells[name], beat=self._beat)
+            self._asked[name] = Asked.of(self._cells[name])
         asked = self._asked[name]
         budget = self._stack.enter_context(host_budget(asked))
         self._systems[name], self._trainers[name] = asked.build(
