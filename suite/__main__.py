@@ -14,7 +14,7 @@ COMMANDS = {
         "Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.",
     ),
     "curves": (
-        "suite.simulate.curves.command:curves_command",
+        "suite.simulate.curves_command:curves_command",
         "Misses of an LRU cache at every size, and how to split slots among tables.",
     ),
     "advise": (

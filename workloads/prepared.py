@@ -13,7 +13,6 @@ from torch import Tensor
 
 from workloads.batch import Batch, DataKind, Split
 from workloads.errors import DataError
-from workloads.frequency import add_accesses
 from workloads.manifest import (
     COUNTS,
     MANIFEST,
@@ -129,7 +128,7 @@ class PreparedWorkload:
             ids = np.array(block.T, dtype=np.int64, order="C")
             self._check_ids(ids, Split.TRAIN, start)
             for of_table, into in zip(ids, counts, strict=True):
-                add_accesses(of_table, into)
+                np.add.at(into, of_table, 1)
         return counts
 
     def _check_ids(self, ids: npt.NDArray[np.int64], split: Split, start: int) -> None:

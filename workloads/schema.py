@@ -1,4 +1,4 @@
-"""The three click-log datasets as published, and two multi-hot ones made from them: columns, table sizes, splits.
+"""The three click-log datasets as published, and a multi-hot one made from them: columns, table sizes, splits.
 
 Sources of every figure: hpcaitech/CachedEmbedding `recsys/datasets/{criteo,avazu}.py` @a2af3d7e (table sizes, splits),
 facebookresearch/dlrm `torchrec_dlrm/README.MD` @090956ee and Oneflow-Inc/models `split_day_23.sh` (Criteo 1TB rows),
@@ -6,7 +6,7 @@ openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu), mlcommons/
 `recommendation_v2/torchrec_dlrm/README.MD` @3e2f7317 (table sizes and bags of MLPerf's DLRM v2).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workloads.bags import MLPERF_HOTNESS, BagLaw
 from workloads.split import Split
@@ -31,7 +31,6 @@ _AVAZU_TABLES = (
     ("app_domain", 559), ("app_category", 36), ("device_id", 2686408), ("device_ip", 6729486), ("device_model", 8251),
     ("device_type", 5), ("device_conn_type", 4),
 )  # fmt: skip
-_LIST_ROWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,22 +141,7 @@ of this table size. The first id of a bag is what Criteo 1TB's own draw would be
 law, each on its own. MLPerf (facebookresearch/dlrm `torchrec_dlrm/multi_hot.py` @0422268b) draws the others once for
 every row, uniformly over the table, and repeats them whenever that row is first: there a bag touches more rare rows.
 """
-CRITEO_KAGGLE_BAGS = replace(
-    CRITEO_KAGGLE,
-    name="criteo_kaggle_bags",
-    title="Criteo Kaggle, bags",
-    bags=BagLaw.geometric(tuple(16 if rows >= _LIST_ROWS else 1 for rows in _KAGGLE_ROWS), times=4),
-    like=CRITEO_KAGGLE.name,
-)
-"""Criteo Kaggle with bags of 0 to 64 ids.
-
-A missing value is an empty bag, so that columns are empty together as often as measured: up to 82 % of a column's bags.
-Columns of fewer than a thousand rows are attributes and have one id. The others are lists of geometric length, 16 in
-the mean: over all columns, empty bags included, 8.8 ids per bag. The traces in facebookresearch/dlrm_datasets have 8.3
-to 15.8 (856 tables, 2021) and 13.6 (788 tables, 2022).
-"""
-
 DATASETS = {schema.name: schema for schema in (CRITEO_KAGGLE, AVAZU, CRITEO_1TB)}
 """The datasets that exist as files."""
-SCHEMAS = DATASETS | {schema.name: schema for schema in (MLPERF_DLRM_V2, CRITEO_KAGGLE_BAGS)}
+SCHEMAS = DATASETS | {MLPERF_DLRM_V2.name: MLPERF_DLRM_V2}
 """Everything that a stream can be made of."""

@@ -28,7 +28,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 
 from suite.records.options import parse_bytes
-from suite.simulate.curves.planner_inputs import PlannerInputs
+from suite.simulate.planner_inputs import PlannerInputs
 from workloads.prepared import PreparedWorkload
 
 DIM, LR = 16, 0.1

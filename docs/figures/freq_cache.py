@@ -20,9 +20,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from suite.simulate.models.bounds.belady import BeladyModel
+from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import Setting, Span, replay
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.planner.planner import Ids, Planner
 from workloads.streams.synthetic import SyntheticWorkload

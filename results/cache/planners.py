@@ -10,8 +10,7 @@ from torch import Tensor
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.planner.planner import Ids, Planner
 from workloads.schema import CRITEO_1TB
-from workloads.streams.bijection import RankScrambler
-from workloads.streams.zipf import RankLaw, RankSampler
+from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
 
 EXPONENT = 1.05
 """Of every table."""

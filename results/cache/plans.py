@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from planners import POLICIES, ZipfTables, criteo_1tb_sizes, ids_of, planner_of
 
-from suite.simulate.models.bounds.belady import BeladyModel
+from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import Setting, Span, replay
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.freq_cache.planner.planner import Ids, Planner
 from workloads.streams.synthetic import SyntheticWorkload
 

@@ -25,9 +25,9 @@ from suite.records.store import write_atomically
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
-from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, replay
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.fbgemm.uvm import FbgemmUVMCaching
 from systems.selection import parse_systems
 from workloads.batch import Split

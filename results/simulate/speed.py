@@ -24,10 +24,10 @@ from suite.records.store import write_atomically
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.sweep import slots_of
-from suite.simulate.traces.file import FileTrace
+from suite.simulate.trace_file import FileTrace
 from systems.registry import Variant
 
-POLICIES, ROWS, RATIO = "lru,s3fifo,sieve,lfuda,tinylfu", 1_000_000, 0.01
+POLICIES, ROWS, RATIO = "lru", 1_000_000, 0.01
 
 
 def measure(policy: Variant, trace: FileTrace) -> dict[str, float]:

@@ -28,15 +28,14 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from suite.records.environment import capture
 from suite.records.options import parse_bytes
 from suite.records.store import write_atomically
-from suite.simulate.curves.counted import SomeTables
-from suite.simulate.curves.curves import Curves, miss_curves
-from suite.simulate.curves.planner_inputs import PlannerInputs, planner_inputs
-from suite.simulate.curves.slots_by_table import divide_greedily
-from suite.simulate.models.fbgemm.cache import FbgemmCacheModel
+from suite.simulate.curves import Curves, miss_curves
+from suite.simulate.models.fbgemm import FbgemmCacheModel
+from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally
-from suite.simulate.models.queues.lru import LruModel
 from suite.simulate.options import open_trace
-from suite.simulate.traces.trace import Distinct, Seen, Trace, replayed
+from suite.simulate.planner_inputs import PlannerInputs, planner_inputs
+from suite.simulate.slots_by_table import divide_greedily
+from suite.simulate.trace import Distinct, Seen, SomeTables, Trace, replayed
 
 DIM = 128
 BUDGETS = {

@@ -15,8 +15,7 @@ import pandas as pd
 
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
-from workloads.streams.dense import DenseSampler
-from workloads.streams.samples import STREAMS
+from workloads.streams.samples import STREAMS, DenseSampler
 from workloads.streams.synthetic import SyntheticWorkload
 
 Codes = dict[str, npt.NDArray[np.int64]]

@@ -1,9 +1,9 @@
 """What a DLRM learns in one epoch of a synthetic stream, and how much of it the embeddings decide.
 
     nice python results/streams/learnable.py [--datasets avazu,...] [--seeds 0,1] [--scale small] [--out FILE]
-    nice python results/streams/learnable.py --datasets mlperf_dlrm_v2,criteo_kaggle_bags
+    nice python results/streams/learnable.py --datasets mlperf_dlrm_v2
 
-The three one-hot datasets are the default; the multi-hot workloads are asked for by name. For each dataset and seed it
+The three one-hot datasets are the default; the multi-hot workload is asked for by name. For each dataset and seed it
 trains, each time from the start, on the same epoch: with all rows (`full_gpu`), and with the control that pools zeros,
 so that the dense features alone remain (`no_embeddings`).
 

@@ -26,7 +26,7 @@ from verdicts import on_page
 from suite.records.environment import capture
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.models.registry import build
-from suite.simulate.traces.trace import Int32s, Int64s, Trace
+from suite.simulate.trace import Int32s, Int64s, Trace
 from suite.tables.figure_style import COLOURS, look
 from systems.freq_cache.planner.planner import Ids
 from systems.registry import Variant
@@ -46,7 +46,7 @@ POLICIES = {
     "static": Variant(OURS, (("policy", "static"),)),
     "static, first tenth": Variant(OURS, (("policy", "static"),)),
     **{name: Variant(OURS, (("policy", name),)) for name in ("lfu", "lru")},
-    **{name: Variant(name) for name in ("s3fifo", "sieve", "lfuda", "tinylfu", "fae")},
+    "fae": Variant("fae"),
     **{f"fbgemm {name}": Variant(FBGEMM, (("policy", name),)) for name in ("lru", "lfu")},
     **{f"colossalai {name}": Variant(COLOSSALAI, (("policy", name),)) for name in ("dataset", "lfu")},
     "belady": Variant("belady"),
@@ -56,7 +56,7 @@ LINES = {
     "static, first tenth": {"color": COLOURS[5], "linestyle": "--"},
     **{
         name: {"color": COLOURS[at]}
-        for at, name in zip((1, 3, 4, 6, 7, 8), ("lfu", "lru", "s3fifo", "sieve", "lfuda", "tinylfu"), strict=True)
+        for at, name in zip((1, 3, 4, 6), ("lfu", "lru", "fbgemm lru", "fbgemm lfu"), strict=True)
     },
     "belady": {"color": "black"},
 }

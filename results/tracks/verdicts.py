@@ -9,7 +9,7 @@ import numpy as np
 KNOWING = ("static", "static, first tenth", "fae", "colossalai dataset", "colossalai lfu")
 """Policies that are given frequencies; all others but the optimum learn by themselves."""
 OPTIMUM = "belady"
-COLUMNS = ("static", "static, first tenth", "lfu", "lru", "s3fifo", "sieve", "lfuda", "tinylfu", OPTIMUM)
+COLUMNS = ("static", "static, first tenth", "lfu", "lru", "fbgemm lru", "fbgemm lfu", OPTIMUM)
 """Policies of the page's table."""
 SAME = 0.02
 """Misses are as many if they differ by less."""

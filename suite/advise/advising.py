@@ -17,7 +17,7 @@ from suite.records.base import Model
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
 
 

@@ -22,7 +22,7 @@ from suite.records.store import RecordStore
 from suite.records.turns import Turns
 from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import CannotReplay, Span
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from suite.tables.settings import cache
 from systems.contract import Verdict
 from systems.registry import UnknownSystem

@@ -6,7 +6,7 @@ from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
-from suite.simulate.traces.trace import Trace, replayed
+from suite.simulate.trace import Trace, replayed
 from systems.registry import Variant
 
 _STEADY_BATCHES, _COUNTED_BATCHES = 50, 100

@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 DISTRIBUTIONS = (
-    "datasketches",
     "fbgemm-gpu",
     "fbgemm-gpu-cpu",
     "numba",

@@ -100,12 +100,10 @@ class FrequencySource(Model):
     """Share of the training split, from its beginning."""
     samples: int
     """Samples that they are counted over, or expected in."""
-    sketch_bytes: int | None = None
-    """None: exact."""
+    sketch_bytes: None = None
+    """Null in every record, and the two errors below 0: frequencies are exact. Kept for records that have them."""
     error_accesses: int = 0
-    """Most by which a sketched count may be too low, over all tables; none is too high."""
     error_share: float = 0.0
-    """The same relative to all accesses of the table, the largest over all tables."""
 
 
 class DriveSpeed(Model):

@@ -127,17 +127,3 @@ def parse_shares(text: str | None, *, flag: str) -> tuple[float, ...]:
             raise BadOption(f"{flag}: {part.strip() or 'nothing'} is out of range, it must be above 0 and at most 1")
         shares.append(share)
     return tuple(shares)
-
-
-def parse_frequencies(text: str) -> int | None:
-    """Bytes of the sketch that `--frequencies` asks for; None for exact ones.
-
-    Raises:
-        BadOption: neither `exact` nor `sketch:SIZE`.
-    """
-    kind, _, size = text.strip().partition(":")
-    if kind == "exact" and not size:
-        return None
-    if kind == "sketch" and size:
-        return parse_bytes(size, flag="--frequencies")
-    raise BadOption(f"--frequencies: '{text}' is not a way to count: write exact, or sketch:64MB")

@@ -76,8 +76,8 @@ class Cell(Model):
     round: int = 0
     frequency_prefix: float = 1.0
     """Share of the training split, from its beginning, that frequencies for systems are taken from."""
-    frequency_sketch_bytes: int | None = None
-    """Frequencies come from a sketch of so many bytes; None: exact counts, or a synthetic stream's own law."""
+    frequency_sketch_bytes: None = None
+    """Null in every record: frequencies are exact. Digests of records include it."""
     ranks: int | None = None
     """Processes that share the tables, and a batch; None: one process without ranks."""
     nodes: int = 1

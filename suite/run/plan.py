@@ -37,7 +37,7 @@ _OF_SCALE = (
     "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
 )  # fmt: skip
 _OF_OPTIONS = (
-    "optimizer", "seed", "frequency_prefix", "frequency_sketch_bytes", "ranks", "nodes", "rendezvous", "tf32",
+    "optimizer", "seed", "frequency_prefix", "ranks", "nodes", "rendezvous", "tf32",
 )  # fmt: skip
 """What a cell takes over as it is."""
 
@@ -62,7 +62,6 @@ class Options:
     rounds: int = 1
     seed: int = 0
     frequency_prefix: float = 1.0
-    frequency_sketch_bytes: int | None = None
     ranks: int | None = None
     nodes: int = 1
     rendezvous: str | None = None

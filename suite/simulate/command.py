@@ -11,7 +11,7 @@ from suite.records.exits import FAILED, INTERRUPTED, errors_told
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
 from suite.records.shown import ShownConsole
-from suite.simulate import figure, results, tables
+from suite.simulate import results, show
 from suite.simulate.models.model import RowBytes, Span
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.options import (
@@ -33,7 +33,7 @@ from suite.simulate.options import (
 )
 from suite.simulate.results import Configuration, Outcome, Simulation, Stream
 from suite.simulate.sweep import SimulatedCell, bound_of, plan_jobs, row_of, run_cells, slots_of
-from suite.simulate.traces.trace import Trace
+from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.progress import Shown
@@ -49,7 +49,7 @@ def simulate_command(
     trace: TraceOption = None,
     batch_size: BatchSizeOption = None,
     seed: SeedOption = 0,
-    policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],s3fifo")] = "all",
+    policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],uvm")] = "all",
     cache_ratio: Annotated[
         str | None,
         typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
@@ -84,7 +84,7 @@ def simulate_command(
     For example:
 
     - `python -m suite simulate --scale small`
-    - `python -m suite simulate --workload avazu@drift --policies freq_cache[policy=lfu],lru,s3fifo
+    - `python -m suite simulate --workload avazu@drift --policies freq_cache[policy=lfu],lru,fae
       --cache-ratio 0.001:0.5 --out curves/`
     - `python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch`
 
@@ -149,9 +149,9 @@ def simulate_command(
         if as_json:
             typer.echo(simulation.model_dump_json())
         else:
-            tables.show(simulation, ShownConsole(markup=False, highlight=False))
+            show.show(simulation, ShownConsole(markup=False, highlight=False))
         if out is not None:
-            files = [*results.write(simulation, out), figure.draw(simulation, out)]
+            files = [*results.write(simulation, out), show.draw(simulation, out)]
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
     if not complete:
         raise typer.Exit(INTERRUPTED)

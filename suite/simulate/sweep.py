@@ -9,7 +9,7 @@ from threading import Event, Lock
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay
 from suite.simulate.models.registry import build, load
 from suite.simulate.results import Least, Outcome, Row, Traffic
-from suite.simulate.traces.trace import Trace
+from suite.simulate.trace import Trace
 from systems.registry import Variant
 from workloads.errors import DataError
 

@@ -166,11 +166,9 @@ def _machine(group: Group) -> str:
 
 def _frequencies(cell: Cell) -> str:
     """Where frequencies come from, unless exactly from the whole training split."""
-    sketch = cell.frequency_sketch_bytes
-    if cell.frequency_prefix == 1 and sketch is None:
+    if cell.frequency_prefix == 1:
         return ""
-    how = "" if sketch is None else f" by a sketch of {sketch / 1e6:g} MB"
-    return f", frequencies{how} from the first {100 * cell.frequency_prefix:g} % of training"
+    return f", frequencies from the first {100 * cell.frequency_prefix:g} % of training"
 
 
 def _best_auroc(records: Iterable[Record]) -> float | None:

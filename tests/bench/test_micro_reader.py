@@ -12,9 +12,9 @@ from turns import Role, Side, Turns
 
 from tests.raw_files import write_raw
 from workloads.prepare.formats import FORMATS, RawFormat
-from workloads.prepare.read.checks import RowChecks
-from workloads.prepare.read.lines import RawFile
-from workloads.prepare.read.text import TextRows
+from workloads.prepare.lines import RawFile
+from workloads.prepare.text import TextRows
+from workloads.prepare.values import RowChecks
 
 DATASETS = ("criteo_kaggle", "avazu")
 ROWS = {True: 60_000, False: 300}

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from bag_streams import bagged
 from scenes import optimizer
 
 from suite.run.cell.training import tables_of
 from suite.simulate.models.model import RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.registry import build as build_model
 from suite.simulate.sweep import slots_of
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
 from systems.freq_cache import FreqCache
 from systems.registry import Variant, resolved_parameters
@@ -26,6 +27,9 @@ OVERFLOWING, CROWDED, ROOMY = 0.02, 0.12, 0.6
 
 def stream(name: str = "criteo_kaggle", samples: int = 24) -> SyntheticWorkload:
     return SyntheticWorkload.create(name, batch_size=samples, seed=3, max_rows=3000)
+
+
+BAGS = bagged(batch_size=8, seed=3, max_rows=3000)
 
 
 def trained(workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: float, kind: OptimizerKind) -> Counters:
@@ -104,14 +108,14 @@ def test_bytes_have_the_optimizer_state_in_them(kind: OptimizerKind) -> None:
     assert_simulation_is_training(stream(), {"policy": "lfu", "look_ahead": "2"}, ratio=CROWDED, kind=kind)
 
 
-@pytest.mark.parametrize("name", ["criteo_kaggle_bags", "avazu@recency[probability=0.5,octaves=6]"])
-def test_streams_of_every_kind_are_counted_alike(name: str) -> None:
-    assert_simulation_is_training(stream(name, 8), {"policy": "lru", "look_ahead": "4"}, ratio=CROWDED)
+@pytest.mark.parametrize("workload", [BAGS, stream("avazu@growth", 8)], ids=["bags", "growth"])
+def test_streams_of_every_kind_are_counted_alike(workload: SyntheticWorkload) -> None:
+    assert_simulation_is_training(workload, {"policy": "lru", "look_ahead": "4"}, ratio=CROWDED)
 
 
 def test_batches_that_now_and_then_exceed_the_slots_are_counted_alike() -> None:
     """Rows changed beside the cache come home when the next batch is looked up, whether that is counted or not."""
-    workload = stream("criteo_kaggle_bags", 8)
+    workload = BAGS
     trace = WorkloadTrace(workload)
     setting = Setting(trace=trace, span=Span(counted_from=0, stop=STOP), slots=trace.rows)
     distinct = deque[int]()
@@ -132,10 +136,9 @@ def _by_feature(ids) -> list[list[int]]:
     return [ids.values[start:end].tolist() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-@pytest.mark.parametrize("name", ["criteo_kaggle", "criteo_kaggle_bags"])
+@pytest.mark.parametrize("workload", [stream(samples=8), BAGS], ids=["one id", "bags"])
 @pytest.mark.parametrize("kind", list(OptimizerKind))
-def test_simulated_uvm_counts_what_the_systems_count(kind: OptimizerKind, name: str) -> None:
-    workload = stream(name, 8)
+def test_simulated_uvm_counts_what_the_systems_count(kind: OptimizerKind, workload: SyntheticWorkload) -> None:
     counter = UniqueCounter(tables_of(workload.tables, DIM))
     counter.enabled = True
     for index in range(WARMUP, STOP):

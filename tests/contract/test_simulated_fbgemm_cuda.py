@@ -11,9 +11,9 @@ from scenes import build, table
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, Tally, replay
-from suite.simulate.traces.trace import Int64s, Trace
+from suite.simulate.trace import Int64s, Trace
 from systems.contract import CacheRatio, OptimizerKind
 from systems.fbgemm.tbe import TBE
 from systems.fbgemm.uvm import FbgemmUVMCaching

@@ -95,22 +95,16 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 0.1": Run(
         add=f"{SMOKE} --dry-run", says="freq_cache x criteo_kaggle@drift"
     ),
-    "python run_bench.py --data-dir data --systems freq_cache --frequency-prefix 0.5 --frequencies sketch:64MB": Run(
-        add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="sketch"
-    ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
         "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
-    ),
-    "python run_bench.py --workloads criteo_kaggle_bags --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "criteo_kaggle_bags"
     ),
     "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
         add="--workloads avazu --systems no_embeddings",
         swap={"--scale small": "--scale smoke", "--steps 4000": "--steps 40"},
         says="no_embeddings",
     ),
-    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@flash'": Run(
-        add="--dry-run", says="freq_cache x avazu@flash"
+    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@growth'": Run(
+        add="--dry-run", says="freq_cache x avazu@growth"
     ),
     "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
         add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
@@ -140,13 +134,11 @@ RULES: dict[str, Rule] = {
     "dask scheduler": NotHere("runs until it is stopped, on the first machine of a cluster"),
     "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
-    "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="zipf"),
-    "python -m workloads describe data/criteo_kaggle --out described/criteo_kaggle": Run(
-        after=(PREPARED,), leaves=("described/criteo_kaggle/description.json",)
-    ),
-    "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="zipf"),
+    "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
+    "python -m workloads describe data/criteo_kaggle --json": Run(after=(PREPARED,), says='"windows"'),
+    "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
     "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
-    "python -m workloads describe --synthetic criteo_kaggle@recency --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic criteo_kaggle@growth --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
         swap=ROWS, says="8,192"
     ),
@@ -273,10 +265,6 @@ RULES: dict[str, Rule] = {
     "python results/streams/learnable.py": Elsewhere("tests/unit/results/streams/test_learnable.py", "learnable.main"),
     "python results/tracks/drift_board.py --out results/tracks": Elsewhere(
         "tests/unit/results/tracks/test_track_figures.py", "drift_board.main"
-    ),
-    "python results/tracks/learned_policy.py --other /tmp/libcachesim/bin/python "
-    "--out results/tracks/learned_policy.json": Elsewhere(
-        "tests/unit/results/tracks/test_track_figures.py", "learned_policy.main"
     ),
     "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),
     "python results/streams/sample_statistics.py": Elsewhere(

@@ -26,15 +26,6 @@ def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.M
     assert on_page(record) in page("tracks")
 
 
-def test_what_a_learned_policy_misses_is_that_of_its_record() -> None:
-    record = json.loads((ROOT / "results" / "tracks" / "learned_policy.json").read_text())
-    misses, shown = record["misses"], page("tracks")
-    assert misses["lru"] == misses["libcachesim LRU"], "both saw the same accesses"
-    for name in ("freq_cache[policy=lfu]", "s3fifo", "lru", "libcachesim ThreeLCache"):
-        assert f"{misses[name]:,}" in shown
-    assert misses["freq_cache[policy=lfu]"] < misses["libcachesim ThreeLCache"], "a policy that learns is no better"
-
-
 def test_learnt_aurocs_are_those_of_the_record() -> None:
     found = json.loads((ROOT / "results" / "streams" / "learnable.json").read_text())
     section = page("synthetic").split("AUROC after one epoch")[1].split("##")[0]

@@ -32,10 +32,9 @@ from workloads.manifest import (
 from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
 from workloads.prepare.counting import count
 from workloads.prepare.encoding import Arrays, create_arrays, encode
-from workloads.prepare.formats import FORMATS, RawFormat
-from workloads.prepare.read.checks import too_many_bad_rows
-from workloads.prepare.splits import split_rows
+from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import stage
+from workloads.prepare.values import too_many_bad_rows
 from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,

@@ -18,11 +18,11 @@ import polars as pl
 from workloads.errors import DataError
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import RawFormat
+from workloads.prepare.lines import RawFile, ahead, is_parquet
 from workloads.prepare.merging import Counted, Run, Stored
-from workloads.prepare.read.checks import RowChecks
-from workloads.prepare.read.lines import RawFile, ahead, is_parquet
-from workloads.prepare.read.parquet import ParquetRows
-from workloads.prepare.read.text import TextRows
+from workloads.prepare.parquet import ParquetRows
+from workloads.prepare.text import TextRows
+from workloads.prepare.values import RowChecks
 from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
 LAYOUT = 3  # of a staging folder: a change makes finished ones worthless

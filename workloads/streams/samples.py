@@ -2,7 +2,7 @@
 
 import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,19 +10,22 @@ import numpy.typing as npt
 
 from workloads.batch import Split, bag_offsets
 from workloads.schema import DatasetSchema
-from workloads.streams.dense import DenseSampler
-from workloads.streams.draws import place_firsts, to_uniform
-from workloads.streams.profiles import load_profile
-from workloads.streams.timelines.track import KEYS, Table, Track
+from workloads.streams.draws import place_firsts, to_dense, to_uniform
+from workloads.streams.profiles import DenseProfile, load_profile
+from workloads.streams.track import KEYS, Table, Track
 from workloads.streams.tracks import MOVING_ROWS
 from workloads.streams.zipf import RankSampler
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 STREAMS = {Split.TRAIN: 0, Split.VALIDATION: 1, Split.TEST: 2}
 """Numbers of the streams of batches; the streams below are drawn from once, when a workload is made."""
 CALIBRATION, BIJECTIONS, PLANTED, TIMELINE = 3, 4, 5, 6
+
+_COIN_STEPS = 1 << 16
+"""Steps in which a coin is read: the shares of missing values are exact to 1 in 65,536."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Samples:
     ranks: Ints
     lengths: Ints | None
     starts: Ints
-    dense: npt.NDArray[np.float32]
-    dense_by_sample: npt.NDArray[np.float32]
+    dense: Singles
+    dense_by_sample: Singles
     thresholds: Floats
 
 
@@ -112,8 +115,6 @@ class SampleSource:
         if self._track:
             times = np.tile(self._times(stream, index, size), tables)  # of every lookup
             times = times if lengths is None else np.repeat(times, lengths.reshape(-1))
-            for track, table, part in zip(self.tracks, self.tables, parts, strict=True):
-                track.redraw(table, lookups[part], times[part])
         ranks = self._sampler.ranks(lookups, starts)
         if bags is None:
             np.copyto(ranks.reshape(tables, size), 0, where=missing)
@@ -154,3 +155,36 @@ def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:
     uniform = np.empty(shape)
     to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
     return uniform
+
+
+class DenseSampler:
+    """Draws values of log(1 + count), about normal and cut at 0; a missing value is 0.
+
+    All columns share one random number per sample, the coin, so that they are missing together as in real rows.
+
+    Args:
+        columns: Mean, deviation and missing ranges by column, 32 columns at most.
+    """
+
+    def __init__(self, columns: Sequence[DenseProfile]) -> None:
+        # The sum of four even numbers is close to a normal one (Irwin and Hall), and exact on any machine.
+        spread = 65536.0 * np.sqrt(1.0 / 3.0)
+        self._scale = np.asarray([column.std / spread for column in columns], dtype=np.float32)
+        self._mean = np.asarray([column.mean for column in columns], dtype=np.float32)
+        self._missing = np.zeros(_COIN_STEPS, dtype=np.uint32)
+        for number, column in enumerate(columns):
+            for start, stop in column.missing:
+                self._missing[round(start * _COIN_STEPS) : round(stop * _COIN_STEPS)] |= np.uint32(1 << number)
+
+    def draw(self, generator: np.random.Philox, coins: Floats) -> tuple[Singles, Singles]:
+        """Features of one sample per coin, fp32 `[columns, n]`, and the same as `[n, columns]`.
+
+        Args:
+            generator: Gives the words of the values.
+            coins: Say what is missing, in [0, 1), float64 `[n]`: numbers of the group `DatasetProfile.dense_group`.
+        """
+        columns, size = self._mean.size, coins.size
+        words = generator.random_raw(columns * size).view(np.uint16).reshape(4, columns, size)
+        by_column, by_sample = np.empty((columns, size), np.float32), np.empty((size, columns), np.float32)
+        to_dense(words, coins, self._missing, self._scale, self._mean, by_column, by_sample)
+        return by_column, by_sample

@@ -12,11 +12,11 @@ from workloads.batch import Batch, DataKind, Split
 from workloads.errors import DataError
 from workloads.schema import SCHEMAS, DatasetSchema
 from workloads.split import prefix_of
-from workloads.streams.bijection import RankScrambler
 from workloads.streams.planted import PlantedModel
 from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
-from workloads.streams.timelines.track import Track
+from workloads.streams.track import Track
 from workloads.streams.tracks import label, split_name
+from workloads.streams.zipf import RankScrambler
 
 BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
 """AUROC that the planted model of a dataset reaches on its own stream."""

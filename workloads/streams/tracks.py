@@ -1,4 +1,4 @@
-"""Temporal structure of synthetic streams, as named tracks: `criteo_kaggle@drift`, `avazu@flash[peak=0.3]`.
+"""Temporal structure of synthetic streams, as named tracks: `criteo_kaggle@drift`, `avazu@growth[start=0.3]`.
 
 Without a track the samples of a stream are independent draws from one law. A track says how the stream depends on time.
 Time is the number of a sample: it is 0 at the beginning of the training split, and goes on through validation and test.
@@ -11,18 +11,16 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from workloads.errors import DataError
-from workloads.streams.timelines.crowds import FlashCrowd
-from workloads.streams.timelines.drift import Drift
-from workloads.streams.timelines.growth import Growth
-from workloads.streams.timelines.recency import Recency
-from workloads.streams.timelines.track import Track
+from workloads.streams.drift import Drift
+from workloads.streams.growth import Growth
+from workloads.streams.track import Track
 
 MOVING_ROWS = 1000
 """Published rows from which a table follows a track."""
 
 _NAME = re.compile(r"^(?P<name>\w+)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 
-TRACKS: Mapping[str, type[Track]] = {track.name: track for track in (Recency, Drift, FlashCrowd, Growth)}
+TRACKS: Mapping[str, type[Track]] = {track.name: track for track in (Drift, Growth)}
 """Tracks by name; their parameters have defaults."""
 
 

@@ -18,7 +18,7 @@ from suite.advise.prediction import predict
 from suite.records.published import published_rows
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.registry import Variant
 
 CLOSEST = {"ColossalAI": "freq_cache[policy=static]", "torchrec": "full_gpu"}

@@ -13,8 +13,7 @@ from suite.advise.case import RowType
 from suite.advise.shape import Shape
 from suite.run.cell.training import tables_of
 from workloads.batch import Batch
-from workloads.streams.bijection import RankScrambler
-from workloads.streams.zipf import RankLaw, RankSampler
+from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
 
 _MOST_ROWS_BYTES = 1 << 29
 """Of the tables of a calibration: larger ones cost the same per row, which comes from memory either way."""

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from suite.report.figures.panels import LABEL, Panels
 from suite.report.source import Source
-from suite.simulate.figure import label, plot
 from suite.simulate.results import Simulation
+from suite.simulate.show import label, plot
 from suite.tables.figure_style import COLOURS, DASHES, MARKERS
 
 TITLE = "Misses by cache size: simulated, no system ran"
@@ -30,7 +30,7 @@ CHOICE: Final = (
     "fbgemm_uvm_caching[policy=lfu]",
     "colossalai[policy=dataset]",
     "cdlrm",
-    "s3fifo",
+    "lru",
     "belady",
 )
 """Policies that are drawn first; others where there is room."""

@@ -55,8 +55,6 @@ def options(group: Group) -> Options:
         found["--device-budget"] = str(cell.device_budget_bytes)
     elif cell.cache_ratio is not None:
         found["--cache-ratio"] = str(cell.cache_ratio)
-    if cell.frequency_sketch_bytes is not None:
-        found["--frequencies"] = f"sketch:{cell.frequency_sketch_bytes}"
     return found
 
 

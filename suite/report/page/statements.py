@@ -41,7 +41,7 @@ def device_words(group: Group) -> str:
 
 def _setting(cell: Cell) -> str:
     parts = [f"{cell.data}, {cell.scale}{ranks(cell)}{', TF32' if cell.tf32 else ''}"]
-    if cell.frequency_prefix != 1 or cell.frequency_sketch_bytes is not None:
+    if cell.frequency_prefix != 1:
         parts.append(f"frequencies from the first {100 * cell.frequency_prefix:g} %")
     return ", ".join([*parts, cache(cell)])
 

@@ -33,7 +33,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     """Run one cell in this process; `known` optima and the file of rows are those of `RunCell`."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     reporter.phase("support")
-    setup = CellSetup.of(cell, beat=reporter.beat)
+    setup = CellSetup.of(cell)
     support = setup.support()
     if support.verdict is not Verdict.YES:
         return CellResult(status=Status(support.verdict), reason=support.reason)

@@ -6,7 +6,7 @@ from suite.records.measured import Optimum
 from suite.run.cell.setup import CellSetup
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import RowBytes, Setting, Span, replay
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.contract import row_bytes_of
 from systems.registry import Variant
 

@@ -30,7 +30,6 @@ from systems.contract import (
 )
 from workloads.batch import Workload
 from workloads.dlrm import initial_rows
-from workloads.frequency import sketched
 from workloads.split import prefix_of
 
 
@@ -41,10 +40,9 @@ class LazyFrequencies(Mapping[str, Tensor]):
         source: Where they came from; None as long as nobody asked.
     """
 
-    def __init__(self, workload: Workload, *, cell: Cell, beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, workload: Workload, *, cell: Cell) -> None:
         self._workload = workload
-        self._cell = cell
-        self._beat = beat
+        self._prefix = cell.frequency_prefix
         self._counted: Mapping[str, Tensor] | None = None
         self.source: FrequencySource | None = None
 
@@ -54,24 +52,10 @@ class LazyFrequencies(Mapping[str, Tensor]):
 
     def __getitem__(self, table: str) -> Tensor:
         if self._counted is None:
-            self._counted = self._count()
+            samples = prefix_of(self._workload.epoch_rows(), self._prefix)
+            self.source = FrequencySource(prefix=self._prefix, samples=samples)
+            self._counted = self._workload.frequencies(self._prefix)
         return self._counted[table]
-
-    def _count(self) -> Mapping[str, Tensor]:
-        prefix, size = self._cell.frequency_prefix, self._cell.frequency_sketch_bytes
-        if size is None:
-            samples = prefix_of(self._workload.epoch_rows(), prefix)
-            self.source = FrequencySource(prefix=prefix, samples=samples)
-            return self._workload.frequencies(prefix)
-        found = sketched(self._workload, prefix=prefix, memory_bytes=size, on_batch=self._beat)
-        self.source = FrequencySource(
-            prefix=prefix,
-            samples=found.samples,
-            sketch_bytes=size,
-            error_accesses=max(found.error.values()),
-            error_share=max(error / max(1, found.lookups[name]) for name, error in found.error.items()),
-        )
-        return found.accesses
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._workload.tables)
@@ -91,8 +75,8 @@ class CellSetup:
     spec: SystemSpec
 
     @classmethod
-    def of(cls, cell: Cell, *, beat: Callable[[], None] = lambda: None) -> Self:
-        """Open the cell's workload and find its system; `beat` shows that something happens while ids are counted.
+    def of(cls, cell: Cell) -> Self:
+        """Open the cell's workload and find its system.
 
         Raises:
             ValueError: the cell has neither a cache ratio nor a device budget, or its system or workload is unknown.
@@ -101,7 +85,7 @@ class CellSetup:
         variant = registry.Variant.parse(cell.system)
         system_class = registry.load(variant, on_ranks=cell.ranks is not None)
         workload = open_workload(cell)
-        frequencies = LazyFrequencies(workload, cell=cell, beat=beat)
+        frequencies = LazyFrequencies(workload, cell=cell)
         spec = SystemSpec(
             tables=tables_of(workload.tables, cell.embedding_dim),
             optimizer=SparseOptimizer(kind=OptimizerKind(cell.optimizer), lr=cell.lr, eps=cell.eps),

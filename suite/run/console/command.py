@@ -14,7 +14,6 @@ from suite.records.options import (
     BadOption,
     OptimizerName,
     ScaleName,
-    parse_frequencies,
     parse_shares,
     parse_sizes,
     parse_workloads,
@@ -74,9 +73,6 @@ def run(
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that row frequencies are taken from")
     ] = 1.0,
-    frequencies: Annotated[
-        str, typer.Option(help="exact, or sketch:64MB for estimates in bounded memory, error in the record")
-    ] = "exact",
     tf32: Annotated[
         bool, typer.Option("--tf32", help="Multiply dense layers in TF32 instead of fp32, on an NVIDIA device")
     ] = False,
@@ -147,7 +143,6 @@ def run(
             rounds=rounds,
             seed=seed,
             frequency_prefix=frequency_prefix,
-            frequency_sketch_bytes=parse_frequencies(frequencies),
             ranks=ranks,
             nodes=nnodes,
             rendezvous=rdzv_endpoint,

@@ -84,7 +84,7 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
     reporter.phase("meet")
     device = group.join(cell, folder)
     reporter.phase("support")
-    setup = CellSetup.of(cell, beat=reporter.beat)
+    setup = CellSetup.of(cell)
     setup = replace(setup, spec=replace(setup.spec, device=device))
     if not issubclass(setup.system_class, ShardedSystem):
         reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"

@@ -82,7 +82,7 @@ class _Host:
     def build(self, name: str) -> Ack:
         """Build a system at full size with its DLRM."""
         if name not in self._asked:
-            self._asked[name] = CellSetup.of(self._cells[name], beat=self._beat)
+            self._asked[name] = CellSetup.of(self._cells[name])
         setup = self._asked[name]
         budget = self._stack.enter_context(host_budget(setup))
         self._systems[name], self._trainers[name] = setup.build(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Int64s, Seen
+from suite.simulate.trace import Int32s, Int64s, Seen
 
 WAYS = 16
 NONE = -1

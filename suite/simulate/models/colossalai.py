@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from suite.simulate.models.hot_set import ranks
+from suite.simulate.models.fae import ranks
 from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Seen, Trace
+from suite.simulate.trace import Int32s, Seen, Trace
 
 _WARM_SHARE = 0.7
 """Of the slots, filled before the first batch; its `warmup_ratio`."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.traces.trace import Int32s, Int64s, Seen, Trace, replayed, run_length
+from suite.simulate.trace import Int32s, Int64s, Seen, Trace, replayed, run_length
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.compiled import compiled
 

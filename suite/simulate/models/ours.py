@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.trace import Seen, Trace, once_per_trace
+from suite.simulate.trace import Seen, Trace, once_per_trace
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.system import FreqCache

@@ -8,21 +8,16 @@ from systems.registry import UnknownSystem, Variant, check_parameters, read_vari
 
 MODELS: dict[str, str] = {
     "freq_cache": "suite.simulate.models.ours:FreqCacheModel",
-    "lru": "suite.simulate.models.queues.lru:LruModel",
-    "s3fifo": "suite.simulate.models.queues.s3fifo:S3FifoModel",
-    "sieve": "suite.simulate.models.queues.sieve:SieveModel",
-    "lfuda": "suite.simulate.models.queues.lfuda:LfudaModel",
-    "tinylfu": "suite.simulate.models.queues.tinylfu:TinyLfuModel",
+    "lru": "suite.simulate.models.lru:LruModel",
     "colossalai": "suite.simulate.models.colossalai:ColossalAIModel",
     "cdlrm": "suite.simulate.models.cdlrm:CDLRMModel",
-    "fae": "suite.simulate.models.hot_set:HotSetModel",
-    "fbgemm_uvm_caching": "suite.simulate.models.fbgemm.cache:FbgemmCacheModel",
+    "fae": "suite.simulate.models.fae:HotSetModel",
+    "fbgemm_uvm_caching": "suite.simulate.models.fbgemm:FbgemmCacheModel",
     "uvm": "suite.simulate.models.uvm:UncachedModel",
-    "belady": "suite.simulate.models.bounds.belady:BeladyModel",
-    "windowed": "suite.simulate.models.bounds.windowed:WindowedModel",
-    "compulsory": "suite.simulate.models.bounds.belady:CompulsoryModel",
+    "belady": "suite.simulate.models.belady:BeladyModel",
+    "compulsory": "suite.simulate.models.belady:CompulsoryModel",
 }
-"""`module:class` by name, in the order of tables; the last three are bounds."""
+"""`module:class` by name, in the order of tables; the last two are bounds."""
 
 BOUNDS = ("belady", "compulsory")
 """Replayed whatever is named: the least that any policy could have missed, and rows that nobody could have had."""
@@ -33,10 +28,6 @@ ALL = (
     "freq_cache[policy=lru]",
     *(f"freq_cache[policy={policy},look_ahead={n}]" for n in (16, 64) for policy in ("static", "lfu", "lru")),
     "lru",
-    "s3fifo",
-    "sieve",
-    "lfuda",
-    "tinylfu",
     "colossalai[policy=dataset]",
     "colossalai[policy=lfu]",
     "cdlrm",
@@ -44,8 +35,6 @@ ALL = (
     "fbgemm_uvm_caching[policy=lru]",
     "fbgemm_uvm_caching[policy=lfu]",
     "uvm",
-    "windowed[look_ahead=16]",
-    "windowed[look_ahead=64]",
 )
 """What `all` stands for, bounds aside."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from suite.simulate.models.model import CacheModel, Tally
-from suite.simulate.traces.trace import Seen
+from suite.simulate.trace import Seen
 
 
 class UncachedModel(CacheModel):

@@ -14,7 +14,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from suite.run.cell.training import tables_of
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build as build_model
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.colossalai_cache import ColossalAICache
 from systems.contract import (
     Budget,

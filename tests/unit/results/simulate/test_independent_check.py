@@ -20,7 +20,6 @@ def test_our_misses_are_those_of_the_record_and_of_libcachesim(stream):
     for point in points:
         assert counts[point["policy"]][point["slots"]] == point["misses"]
         assert not independent_check.differs(point), point
-        assert abs(point["misses"] / point["libcachesim_misses"] - 1) < 0.01
         assert point["misses"] < 0.99 * RECORD["accesses"]
 
 
@@ -33,7 +32,7 @@ def test_another_environments_counts_are_compared_and_a_difference_is_an_error(t
         "class Request:\n    def __init__(self, obj_id, obj_size, next_access_vtime):\n        pass\n"
         "class LRU:\n    def __init__(self, cache_size):\n        pass\n"
         "    def get(self, request):\n        return False\n"
-        "Sieve = S3FIFO = Belady = LRU\n"
+        "Belady = LRU\n"
     )
     (tmp_path / "libcachesim-0.dist-info").mkdir()
     (tmp_path / "libcachesim-0.dist-info" / "METADATA").write_text(

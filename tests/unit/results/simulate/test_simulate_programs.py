@@ -11,8 +11,8 @@ PAGE = Path(speed.__file__).parents[2] / "docs" / "simulation.md"
 
 
 def test_batches_of_single_ids_are_as_many_as_asked_for(tmp_path: Path) -> None:
-    speed.main(["--policies", "sieve", "--ids", "9000", "--out", str(tmp_path / "record.json")])
-    found = json.loads((tmp_path / "record.json").read_text())["results"]["sieve"]
+    speed.main(["--policies", "lru", "--ids", "9000", "--out", str(tmp_path / "record.json")])
+    found = json.loads((tmp_path / "record.json").read_text())["results"]["lru"]
     assert found["batches"] == 9000
     assert 0 < found["unique_misses_per_batch"] < 1
     assert found["million_batches_per_minute_with_building"] > 0

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torchrec_planner
 
-from suite.simulate.curves.curves import miss_curves
-from suite.simulate.curves.planner_inputs import planner_inputs
-from suite.simulate.curves.slots_by_table import divide_greedily
+from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
+from suite.simulate.planner_inputs import planner_inputs
+from suite.simulate.slots_by_table import divide_greedily
 
 RECORD = Path(torchrec_planner.__file__).with_suffix(".json")
 BATCH, SPAN = 1_024, Span(counted_from=15, stop=35)

@@ -6,7 +6,7 @@ from suite.advise.calibrate.calibrate import Calibration, KernelCosts
 from suite.advise.case import Case, RowType, Weighed
 from suite.advise.costs import Line
 from suite.advise.shape import Shape
-from suite.simulate.traces.trace import Trace
+from suite.simulate.trace import Trace
 from systems.contract import Budget, CacheRatio
 from systems.freq_cache.planner.planner import Ids
 

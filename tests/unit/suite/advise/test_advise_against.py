@@ -23,7 +23,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import Span
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from tests.unit.suite.fabricate import environment, record
 from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload

@@ -1,10 +1,10 @@
-"""What command lines take for sizes, workloads, datasets and frequencies."""
+"""What command lines take for sizes, workloads and datasets."""
 
 from pathlib import Path
 
 import pytest
 
-from suite.records.options import BadOption, parse_bytes, parse_frequencies, parse_prepared, parse_workloads
+from suite.records.options import BadOption, parse_bytes, parse_prepared, parse_workloads
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_workloads_are_taken_in_order_and_once():
 
 
 def test_tracks_are_spelled_one_way_whatever_their_parameters_are_given_as():
-    text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@flash[peak=.3, ids=8], mlperf_dlrm_v2"
-    assert parse_workloads(text) == ("avazu@drift", "avazu@flash[peak=0.3,ids=8]", "mlperf_dlrm_v2")
+    text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@drift[lifetime=.3, takers=8], mlperf_dlrm_v2"
+    assert parse_workloads(text) == ("avazu@drift", "avazu@drift[lifetime=0.3,takers=8]", "mlperf_dlrm_v2")
 
 
 FOLDERS = {"zoo": Path("d/zoo"), "avazu": Path("d/avazu"), "my_shop": Path("d/my_shop")}
@@ -85,16 +85,6 @@ def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message)
         parse_prepared(text, FOLDERS, data_dir=Path("d"))
 
 
-def test_frequencies_are_exact_or_sketched_in_so_many_bytes():
-    assert parse_frequencies("exact") is None
-    assert parse_frequencies("sketch:64MB") == 64_000_000
-    for text in ("", "sketch", "sketch:", "exact:1MB", "bloom:1MB"):
-        with pytest.raises(BadOption, match=r"--frequencies: '.*' is not a way to count: write exact, or sketch:64MB"):
-            parse_frequencies(text)
-    with pytest.raises(BadOption, match="--frequencies: 'much' is not a size"):
-        parse_frequencies("sketch:much")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -102,7 +92,7 @@ def test_frequencies_are_exact_or_sketched_in_so_many_bytes():
         ("zzz", "--workloads: unknown workload 'zzz': known: criteo_kaggle"),
         (" , ", "--workloads: none named: give all, or some of"),
         ("avzu@drift", "--workloads: unknown workload 'avzu': did you mean avazu"),
-        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of recency, drift"),
+        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of drift, growth"),
         ("avazu@drift[lifetme=1]", "--workloads: @drift has no parameter 'lifetme': it has lifetime"),
     ],
 )

@@ -72,7 +72,7 @@ def test_the_newest_record_dates_the_page() -> None:
         "--systems full_gpu,freq_cache[policy=lfu,tier=file] --workloads avazu,criteo_kaggle@drift --scale smoke",
         "--systems freq_cache --workloads avazu --scale full --device-budget 64MiB,256MiB --optimizer adam --seed 7",
         "--systems freq_cache --workloads avazu --scale smoke --steps 8 --batch-size 64 --lr 0.25 --embedding-dim 8 "
-        "--frequency-prefix 0.5 --frequencies sketch:1MB",
+        "--frequency-prefix 0.5",
         "--systems full_gpu[sharding=row_wise] --workloads avazu --scale smoke --ranks 2",
     ],
 )

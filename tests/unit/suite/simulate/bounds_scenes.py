@@ -6,10 +6,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, setting
 
-from suite.simulate.models.bounds.belady import BeladyModel
-from suite.simulate.models.bounds.windowed import WindowedModel
+from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import CacheModel, Tally, replay
-from suite.simulate.traces.trace import Trace, replayed
+from suite.simulate.trace import Trace, replayed
 from systems.freq_cache.planner.policy import level_of
 
 SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,10 +45,6 @@ def belady(
 ) -> tuple[BeladyModel, Tally]:
     model = BeladyModel(setting(trace, slots, counted_from), {"bypass": bypass, "warm": warm})
     return model, replay(model)
-
-
-def windowed(trace: Trace, *, slots: int, look_ahead: int, warm: str = "off") -> WindowedModel:
-    return WindowedModel(setting(trace, slots), {"look_ahead": str(look_ahead), "warm": warm})
 
 
 def by_batch(model: CacheModel) -> tuple[list[int], list[int]]:

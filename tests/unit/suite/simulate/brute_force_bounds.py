@@ -63,29 +63,3 @@ class BruteForceBelady:
             kept = frozenset(row for row in kept if next_use(row, now) <= never)  # the others are worth nothing
             self.back.append(len((held | batch) - kept - unchanged))
             held = kept
-
-
-def windowed_misses(
-    batches: Batches, *, slots: int, look_ahead: int, warm: bool, frequencies: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """Misses and rows that left by batch where those leave first that are not in the window, the rarest first."""
-    held: frozenset[int] = frozenset()
-    stop = len(batches)
-
-    def order(row: int, now: int) -> tuple[int, int]:
-        """Ascending from the best to the worst. No two rows have the same frequency."""
-        window = range(now + 1, min(now + look_ahead, stop - 1) + 1)
-        use = next((n for n in window if row in batches[n]), None)
-        return (use, 0) if use is not None else (stop, -frequencies[row])
-
-    if warm:
-        held = frozenset(sorted(range(len(frequencies)), key=lambda row: -frequencies[row])[:slots])
-    misses, left = [], []
-    for now, batch in enumerate(batches):
-        misses.append(len(batch - held))
-        pinned = batch if len(batch) <= slots else frozenset()
-        others = sorted((held | batch) - pinned, key=lambda row: order(row, now))
-        kept = pinned | frozenset(others[: slots - len(pinned)])
-        left.append(len((held | batch) - kept))
-        held = kept
-    return misses, left

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally, replay
-from suite.simulate.traces.trace import Int64s, Trace
+from suite.simulate.trace import Int64s, Trace
 from systems.freq_cache.planner.planner import Ids
 
 

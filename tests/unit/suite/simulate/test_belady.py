@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from listed_traces import setting
 
-from suite.simulate.models.bounds.belady import BeladyModel, CompulsoryModel
+from suite.simulate.models.belady import BeladyModel, CompulsoryModel
 from suite.simulate.models.model import replay
 from systems.freq_cache.planner.policy import level_of
 

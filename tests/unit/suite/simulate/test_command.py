@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
 from suite.records.options import BadOption
-from suite.simulate import command
-from suite.simulate import tables as simulate_tables
+from suite.simulate import command, show
 from suite.simulate.models.registry import load
 from suite.simulate.options import parse_ratios
 from suite.simulate.results import Simulation
@@ -113,7 +112,7 @@ def test_figure_has_every_policy_and_is_the_same_each_time(swept: tuple[Simulati
     drawn = (out / "miss_rate.svg").read_text()
     for policy in simulation.configuration.policies:
         assert policy.split("[")[0] in drawn
-    assert command.figure.draw(simulation, tmp_path).read_text() == drawn
+    assert show.draw(simulation, tmp_path).read_text() == drawn
 
 
 def test_many_sizes_are_columns_and_few_have_tables_of_their_own(swept: tuple[Simulation, Path, str]) -> None:
@@ -131,7 +130,7 @@ def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int
     )
     for shown in (simulation, few):
         text = io.StringIO()
-        simulate_tables.show(shown, Console(file=text, width=width, markup=False, highlight=False))
+        show.show(shown, Console(file=text, width=width, markup=False, highlight=False))
         lines = text.getvalue().splitlines()
         assert max(map(len, lines)) <= width
         assert "…" not in text.getvalue()

@@ -9,11 +9,12 @@ from test_curves import zipf_trace
 from test_curves_command import run
 
 from suite.records.options import BadOption
-from suite.simulate.curves import command
-from suite.simulate.curves.counted import Counted, CountedCache, SomeTables, beside, check_counted
-from suite.simulate.curves.curves import miss_curves
-from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats
+from suite.simulate import curves_command as command
+from suite.simulate.curves import miss_curves
+from suite.simulate.curves_command import Counted, CountedCache, beside, check_counted
+from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
+from suite.simulate.trace import SomeTables
 
 SIZES = [700, 30, 1_500]
 

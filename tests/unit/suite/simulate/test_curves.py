@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace
 
 from suite.records.options import BadOption
-from suite.simulate.curves.counted import SomeTables
-from suite.simulate.curves.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
+from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
+from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, setting
 
-from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import CannotReplay, RowBytes, Tally, replay
-from suite.simulate.traces.trace import Trace
+from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 
 VARIANTS = [("lru", "off"), ("lru", "on"), ("lfu", "off")]

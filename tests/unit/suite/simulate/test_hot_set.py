@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.models.hot_set import HotSetModel, ranks
+from suite.simulate.models.fae import HotSetModel, ranks
 
 SETTINGS = settings(max_examples=25, deadline=None)
-COUNTS = st.one_of(st.integers(0, 5), st.integers((1 << 20) - 2, (1 << 20) + 2), st.integers(0, 1 << 40))
+COUNTS = st.one_of(st.integers(0, 5), st.integers((1 << 16) - 3, (1 << 16) + 1), st.integers(0, 1 << 40))
 
 
 @SETTINGS

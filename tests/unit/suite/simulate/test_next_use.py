@@ -14,11 +14,10 @@ from bounds_scenes import (
 )
 from hypothesis import given
 
+from suite.simulate import trace as traces
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.traces import trace as traces
-from suite.simulate.traces.next_use import NextUses, next_uses
-from suite.simulate.traces.rates import rates_of
-from suite.simulate.traces.trace import replayed
+from suite.simulate.models.next_use import NextUses, next_uses
+from suite.simulate.trace import replayed
 from systems.freq_cache.planner.planner import Ids
 
 
@@ -93,14 +92,3 @@ def test_next_uses_are_found_once_for_all_cache_sizes_and_let_go_with_their_trac
     del trace
     gc.collect()
     assert made() is None
-
-
-def test_ranks_are_equal_only_where_frequencies_are() -> None:
-    frequencies = [3, 0, (1 << 20) - 1, 1 << 20, 5 << 40, 0, 3, (1 << 20) + 1, 1 << 20, 1]
-    rates = rates_of(RowTrace(10, [[0]], frequencies))
-    distinct, expected, rows = np.unique(frequencies, return_inverse=True, return_counts=True)
-    assert rates.of.tolist() == expected.tolist()
-    assert rates.frequencies.tolist() == distinct.tolist()
-    assert rates.rows.tolist() == rows.tolist()
-    assert [rates.bar(slots) for slots in (1, 3, 4, 10)] == [(5, 0), (4, 1), (3, 0), (-1, 0)]
-    assert [rates.lowest_frequent(slots) for slots in (1, 2, 4, 10)] == [6, 4, 4, 0]  # 2**20 + 1 rounds to 2**20

@@ -11,10 +11,10 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
 
 from suite.records.options import BadOption
-from suite.simulate.curves import planner_inputs as module
-from suite.simulate.curves.curves import miss_curves
-from suite.simulate.curves.planner_inputs import PlannerInputs, offload_stats, planner_inputs
+from suite.simulate import planner_inputs as module
+from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
+from suite.simulate.planner_inputs import PlannerInputs, offload_stats, planner_inputs
 
 SPAN = Span(counted_from=10, stop=30)
 

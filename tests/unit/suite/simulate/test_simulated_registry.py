@@ -6,7 +6,7 @@ from listed_traces import setting, skewed_trace
 from suite.records.options import BadOption
 from suite.simulate.models.model import CacheModel, RowBytes, Tally, replay
 from suite.simulate.models.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
-from suite.simulate.traces.trace import Seen
+from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 
@@ -75,7 +75,7 @@ def test_what_is_no_policy_is_refused_by_name(text: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "moves_state"), [("sieve", True), ("fae", False), ("cdlrm[look_ahead=2]", False), ("colossalai", False)]
+    ("policy", "moves_state"), [("lru", True), ("fae", False), ("cdlrm[look_ahead=2]", False), ("colossalai", False)]
 )
 def test_optimizer_state_moves_with_its_row_where_the_policy_moves_it(policy: str, moves_state: bool) -> None:
     model = build(parse_policies(policy)[0], setting(skewed_trace(tables=[900], batches=10, samples=50), 60))

@@ -8,10 +8,10 @@ from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
 from suite.records.options import BadOption
-from suite.simulate.curves.counted import SomeTables
-from suite.simulate.curves.curves import Curve, Curves, Depths, miss_curves
-from suite.simulate.curves.slots_by_table import Split, divide_greedily, split_slots
+from suite.simulate.curves import Curve, Curves, Depths, miss_curves
+from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
+from suite.simulate.slots_by_table import Split, divide_greedily, split_slots
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 

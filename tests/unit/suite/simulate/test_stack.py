@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suite.simulate.curves.sample import RowSample
-from suite.simulate.curves.stack import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks
+from suite.simulate.lru_stacks import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
 from systems.freq_cache.planner.planner import Ids
 
 

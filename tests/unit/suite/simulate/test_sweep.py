@@ -10,7 +10,7 @@ from listed_traces import skewed_trace
 from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
 from suite.simulate.sweep import SimulatedCell, plan_jobs, run_cells
-from suite.simulate.traces.trace import Seen, Trace
+from suite.simulate.trace import Seen, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.errors import DataError
@@ -62,7 +62,7 @@ CELLS = [
 
 
 def test_counters_are_the_same_one_by_one_and_side_by_side() -> None:
-    cells = [*CELLS, cell("belady"), cell("belady", 5000), cell("fae"), cell("windowed")]
+    cells = [*CELLS, cell("belady"), cell("belady", 5000), cell("fae"), cell("lru")]
     alone = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=1))
     told: list[int] = []
     beside = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=4, on_batches=told.append))

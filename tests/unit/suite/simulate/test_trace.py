@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from bag_streams import bagged
 from hypothesis import given
 from listed_traces import ListedTrace, setting, skewed_trace, traces
 
 from suite.simulate.models.model import CacheModel, Tally, replay
 from suite.simulate.options import open_trace
-from suite.simulate.traces.trace import Distinct, Seen, WorkloadTrace, replayed
-from workloads.streams.synthetic import SyntheticWorkload
+from suite.simulate.trace import Distinct, Seen, WorkloadTrace, replayed
 
 
 @given(trace=traces())
@@ -21,7 +21,7 @@ def test_distinct_rows_come_in_order_of_first_occurrence(trace: ListedTrace) -> 
 
 
 def test_workload_trace_has_the_ids_and_frequencies_of_its_workload() -> None:
-    workload = SyntheticWorkload.create("criteo_kaggle_bags", batch_size=5, seed=1, max_rows=2000)
+    workload = bagged(batch_size=5, seed=1, max_rows=2000)
     trace = WorkloadTrace(workload, prefix=0.5)
     parts = workload.batch(7).features.to_dict()
     ids = trace.ids(7)

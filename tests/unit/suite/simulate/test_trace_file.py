@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from suite.simulate.traces import file as trace_file
-from suite.simulate.traces.file import FileTrace
-from suite.simulate.traces.trace import Trace
+from suite.simulate import trace_file
+from suite.simulate.trace import Trace
+from suite.simulate.trace_file import FileTrace
 from workloads.errors import DataError
 
 SAMPLES, TABLES, BATCH = 100, 3, 30

@@ -78,8 +78,6 @@ def test_frequencies_are_told_unless_they_are_the_usual_ones() -> None:
 
     assert training().endswith("seed 1")
     assert training(frequency_prefix=0.1).endswith("seed 1, frequencies from the first 10 % of training")
-    sketched = training(frequency_prefix=0.5, frequency_sketch_bytes=64_000_000)
-    assert sketched.endswith("frequencies by a sketch of 64 MB from the first 50 % of training")
 
 
 def test_mixed_code_is_said() -> None:

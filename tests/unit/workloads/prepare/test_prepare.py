@@ -9,8 +9,8 @@ from prepare_scenes import content, kaggle_file, kaggle_row, load, random_rows
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.encoding import scaled
+from workloads.prepare.formats import split_rows
 from workloads.prepare.prepare import prepare
-from workloads.prepare.splits import split_rows
 from workloads.prepare.workspace import Memory
 from workloads.schema import DATASETS
 from workloads.split import Split

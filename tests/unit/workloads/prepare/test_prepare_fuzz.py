@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workloads.errors import DataError
+from workloads.prepare.own_schema import read_schema
 from workloads.prepare.prepare import prepare
-from workloads.prepare.read.own_schema import read_schema
 from workloads.split import Split
 
 TINY = """

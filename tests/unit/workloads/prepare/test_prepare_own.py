@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 from workloads.__main__ import app
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
+from workloads.prepare.own_schema import read_schema
 from workloads.prepare.prepare import prepare
-from workloads.prepare.read.own_schema import read_schema
-from workloads.prepare.read.values import hashed_strings
+from workloads.prepare.values import hashed_strings
 from workloads.prepare.workspace import Memory
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.split import Split

@@ -9,7 +9,7 @@ import torch
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.timelines.track import Table
+from workloads.streams.track import Table
 from workloads.streams.zipf import RankLaw
 
 BATCH = 4096

@@ -1,22 +1,25 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from bag_streams import bagged, bagged_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.functional.classification import binary_auroc
 
 from workloads.bags import MLPERF_HOTNESS, BagLaw
 from workloads.batch import Batch, Split
-from workloads.schema import MLPERF_DLRM_V2, SCHEMAS
+from workloads.schema import MLPERF_DLRM_V2
 from workloads.streams.synthetic import SyntheticWorkload
 
-MULTI_HOT = [name for name, schema in SCHEMAS.items() if schema.bags]
+LAWS = {"mlperf_dlrm_v2": MLPERF_DLRM_V2.bags, "bagged": bagged_schema().bags}
 
 
 def create(dataset, *, batch_size=256, seed=11, max_rows=100_000):
-    return SyntheticWorkload.create(dataset, batch_size=batch_size, seed=seed, max_rows=max_rows)
+    made = bagged if dataset == "bagged" else partial(SyntheticWorkload.create, dataset)
+    return made(batch_size=batch_size, seed=seed, max_rows=max_rows)
 
 
 def by_table(batch):
@@ -105,8 +108,8 @@ def test_mlperf_tables_and_bags_are_the_benchmarks():
         assert 0 <= int(ids.min()) <= int(ids.max()) < rows
 
 
-def test_kaggle_bags_are_as_long_as_published_traces_have_them_and_empty_together_where_values_are_missing():
-    batch = create("criteo_kaggle_bags", batch_size=20_000).batch(0)
+def test_bags_are_as_long_as_their_law_says_and_empty_together_where_values_are_missing():
+    batch = create("bagged", batch_size=20_000).batch(0)
     assert float(batch.features.lengths().double().mean()) == pytest.approx(8.76, abs=0.1)
     assert int(batch.features.lengths().max()) == 64
     lengths = {name: found for name, (found, _) in by_table(batch).items()}
@@ -121,7 +124,7 @@ def test_kaggle_bags_are_as_long_as_published_traces_have_them_and_empty_togethe
     assert int(lengths["C1"].min()) == 1, "C1 is never missing"
 
 
-@pytest.mark.parametrize("dataset", MULTI_HOT)
+@pytest.mark.parametrize("dataset", LAWS)
 def test_frequencies_are_the_expected_accesses_of_all_ids_of_all_bags(dataset):
     workload = create(dataset, batch_size=20_000, max_rows=20_000)
     batches = [by_table(workload.batch(index)) for index in range(3)]
@@ -137,12 +140,12 @@ def test_frequencies_are_the_expected_accesses_of_all_ids_of_all_bags(dataset):
         assert float(standard.abs().max()) < 6.5, name
 
 
-@pytest.mark.parametrize("dataset", MULTI_HOT)
+@pytest.mark.parametrize("dataset", LAWS)
 def test_click_rate_and_auroc_are_the_planted_ones(dataset):
     workload = create(dataset, batch_size=20_000)
     labels = torch.cat([workload.batch(index, Split.TEST).labels for index in range(3)])
     probabilities = torch.cat([workload.probabilities(index, Split.TEST) for index in range(3)])
-    assert float(labels.mean()) == pytest.approx(SCHEMAS[dataset].ctr, abs=0.01)
+    assert float(labels.mean()) == pytest.approx(workload._schema.ctr, abs=0.01)
     assert float(binary_auroc(probabilities.float(), labels.int())) == pytest.approx(workload.best_auroc, abs=0.03)
     assert workload.best_auroc == pytest.approx(0.80, abs=1e-3)
 
@@ -158,12 +161,12 @@ def test_every_id_of_a_bag_moves_the_label_and_not_the_first_alone():
     assert (probabilities != workload._probabilities(samples)).mean() > 0.99
 
 
-@pytest.mark.parametrize(("dataset", "cap"), [("mlperf_dlrm_v2", 300), ("criteo_kaggle_bags", 1)])
+@pytest.mark.parametrize(("dataset", "cap"), [("mlperf_dlrm_v2", 300), ("bagged", 1)])
 def test_shrunk_copy_keeps_its_bags_and_stays_within_its_tables(dataset, cap):
     workload = create(dataset).shrunk(max_table_rows=cap, batch_size=64)
     found = by_table(workload.batch(0))
     assert sum(ids.numel() for _, ids in found.values()) <= workload.batch_lookups
-    for (name, rows), longest in zip(workload.tables, SCHEMAS[dataset].bags.longest, strict=True):
+    for (name, rows), longest in zip(workload.tables, LAWS[dataset].longest, strict=True):
         lengths, ids = found[name]
         assert rows <= cap
         assert int(lengths.max()) <= longest

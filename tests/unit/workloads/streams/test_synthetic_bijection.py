@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.streams.bijection import RankScrambler
+from workloads.streams.zipf import RankScrambler
 
 
 def scrambler(rows, seed=0):

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bag_streams import bagged
 
 from workloads.batch import bag_offsets
 from workloads.schema import SCHEMAS
-from workloads.streams.bijection import RankScrambler
-from workloads.streams.dense import DenseSampler
 from workloads.streams.draws import sum_bag_effects, sum_effects, to_power
 from workloads.streams.profiles import load_profile
+from workloads.streams.samples import DenseSampler
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.zipf import RankLaw, RankSampler
+from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
 
 SIZE = 5000  # no multiple of the loops' blocks
 RANK_FACTOR, HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -158,7 +158,7 @@ def crc_of(batch):
 
 
 def test_batches_made_on_many_threads_at_once_are_those_of_one():
-    workload = SyntheticWorkload.create("criteo_kaggle_bags", batch_size=300, seed=2, max_rows=50_000)
+    workload = bagged(batch_size=300, seed=2, max_rows=50_000)
     alone = [crc_of(workload.batch(index)) for index in range(8)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda index: crc_of(workload.batch(index)), range(8))) == alone
@@ -166,7 +166,7 @@ def test_batches_made_on_many_threads_at_once_are_those_of_one():
 
 @pytest.mark.slow  # compiles everything anew
 def test_batches_are_the_same_in_a_process_that_compiles_anew_with_two_threads_of_torch(tmp_path):
-    names = ["mlperf_dlrm_v2@growth", "avazu@recency", "avazu"]
+    names = ["mlperf_dlrm_v2@growth", "avazu@drift", "avazu"]
     code = (
         "import zlib, torch; torch.set_num_threads(2)\n"
         "from workloads.streams.synthetic import SyntheticWorkload as W\n"

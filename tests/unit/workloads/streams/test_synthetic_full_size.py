@@ -9,7 +9,7 @@ from tests.unit.workloads.produced import equal
 from workloads.batch import Split
 from workloads.streams.synthetic import SyntheticWorkload
 
-DATASETS = ["criteo_1tb", "criteo_kaggle_bags", "mlperf_dlrm_v2"]
+DATASETS = ["criteo_1tb", "mlperf_dlrm_v2"]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from workloads.batch import Split
 from workloads.errors import DataError
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.tracks import TRACKS, Drift, FlashCrowd, Growth, Recency, label, split_name
+from workloads.streams.tracks import TRACKS, Drift, Growth, label, split_name
 
 
 def create(name, *, batch_size=64, seed=3, max_rows=50_000):
@@ -35,9 +35,8 @@ def test_any_dataset_runs_on_any_track_under_its_full_name(dataset, track):
 @pytest.mark.parametrize(
     ("text", "track"),
     [
-        ("recency", Recency()),
         ("drift[lifetime=0.5]", Drift(lifetime=0.5)),
-        ("flash[ every=4096 , peak=1 ]", FlashCrowd(every=4096, peak=1.0)),
+        ("drift[ lifetime=0.25 , takers=4 ]", Drift(lifetime=0.25, takers=4)),
         ("growth[]", Growth()),
     ],
 )
@@ -51,7 +50,7 @@ def test_parameters_are_read_and_told_again_where_they_are_not_the_default(text,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fashion", "'fashion'.*recency, drift, flash, growth"),
+        ("fashion", "'fashion'.*drift, growth"),
         ("", "unknown track ''"),
         ("drift(lifetime=1)", "unknown track"),
         ("drift[speed=1]", "no parameter 'speed': it has lifetime, takers"),
@@ -59,8 +58,6 @@ def test_parameters_are_read_and_told_again_where_they_are_not_the_default(text,
         ("drift[takers=2.5]", "takers of @drift is '2.5': give a whole number"),
         ("drift[lifetime=nan]", "lifetime of @drift is nan: give 0.001 to 1000"),
         ("drift[lifetime=1,lifetime=2]", "lifetime twice"),
-        ("recency[probability=1]", "probability of @recency is 1.0: give 0 to 0.9"),
-        ("flash[every=1026]", "every of @flash is 1026: give a multiple of 4"),
         ("growth[start=0]", "start of @growth is 0.0: give 0.25 to 1"),
     ],
 )

@@ -170,29 +170,6 @@ def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
     assert lazy.source == FrequencySource(prefix=0.25, samples=round(workload.epoch_rows() / 4))
 
 
-class AsksForFrequencies(ReferenceSystem):
-    """Adds up the accesses of its tables."""
-
-    def __init__(self, spec):
-        super().__init__(spec)
-        type(self).accesses = {name: int(counts.sum()) for name, counts in spec.frequencies.items()}
-
-
-def test_sketched_frequencies_of_a_prefix_reach_the_system_with_their_error_in_the_record(monkeypatch):
-    monkeypatch.setattr(experiment.registry, "load", lambda variant, **_: AsksForFrequencies)
-    # unverified, because verification has frequencies of its own
-    monkeypatch.setattr(experiment.registry, "CONTROLS", {"reference": ""})
-    cell = tiny_cell(frequency_prefix=1e-5, frequency_sketch_bytes=40_000)
-    source = run_cell(cell, Phases()).measurement.frequencies
-    batches = round(1e-5 * open_workload(cell).batches(Split.TRAIN))
-    assert (source.prefix, source.samples, source.sketch_bytes) == (1e-5, batches * 32, 40_000)
-    assert source.error_accesses > 0
-    assert 0 < source.error_share < 0.1
-    seen = AsksForFrequencies.accesses
-    assert seen["banner_pos"] == source.samples
-    assert 0 < seen["device_ip"] < source.samples
-
-
 def test_cell_without_a_budget_or_without_a_directory_of_real_data_is_refused():
     with pytest.raises(ValueError, match="a cache ratio, a device budget or a host budget"):
         run_cell(tiny_cell(cache_ratio=None), Phases())

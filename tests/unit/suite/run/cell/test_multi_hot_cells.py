@@ -12,9 +12,9 @@ from tests.faults.cells import tiny_cell
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dataset", "system"), [("mlperf_dlrm_v2", "freq_cache"), ("criteo_kaggle_bags", "full_gpu")])
-def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
-    cell = tiny_cell(system, workload=dataset, lr=0.05, train_steps=5, counted_steps=2)
+@pytest.mark.parametrize("system", ["freq_cache", "full_gpu"])
+def test_cell_on_bags_is_verified_and_counts_every_id(system):
+    cell = tiny_cell(system, workload="mlperf_dlrm_v2", lr=0.05, train_steps=5, counted_steps=2)
     outcome = run_cell(cell, Reporter(io.BytesIO()))
     assert outcome.status is Status.OK, outcome.reason
     workload = open_workload(cell)

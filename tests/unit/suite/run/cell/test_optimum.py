@@ -10,10 +10,10 @@ from suite.run.cell.experiment import run_cell
 from suite.run.cell.optimum import optimum_of
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.setup import CellSetup
+from suite.simulate.models import next_use
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build
-from suite.simulate.traces import next_use
-from suite.simulate.traces.trace import WorkloadTrace
+from suite.simulate.trace import WorkloadTrace
 from systems.registry import Variant
 from tests.faults.cells import tiny_cell
 

@@ -1,0 +1,292 @@
+"""Miss-ratio curves: what an LRU cache of any size would miss, from one pass over a trace.
+
+Batch-granular as everything here; see `stack.py`. From the size of the largest batch on, a curve is exactly
+what a cache misses in which, of the rows used longest ago, the one that occurred first leaves first.
+Below it a batch overflows, which the stack knows nothing of. The `lru` of our planner is one queue with reinsertion,
+whose misses differ by a few percent.
+
+A sample of the rows gives estimates of the same: spatially hashed sampling, with depths scaled by the share sampled,
+and what the sample has too many or too few of taken from the hits of the smallest caches (SHARDS and its adjustment;
+Waldspurger, Park, Garthwaite and Ahmad, FAST 2015): misses are those of the sample over its share, and rates divide
+them by all distinct rows. The standard error is that of the mean of independent groups of the sample, each with a stack
+of its own, corrected for the share of the population that they make up (Cochran, "Sampling Techniques", 1977, 2.7).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from suite.records.options import BadOption
+from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
+from suite.simulate.models.model import Span
+from suite.simulate.trace import Distinct, Int64s, Seen, Trace, replayed
+from systems.freq_cache.planner.planner import Ids
+
+LEAST_SAMPLED_ROWS = 1 << 13
+"""Rows of each table that its own curve is sampled from, or all rows of smaller tables."""
+COUNT_EVERY = 16
+"""With a sample, one batch in so many is counted whole, for the distinct rows of a batch."""
+
+_FEWEST_SAMPLED = 64 * GROUPS
+
+
+@dataclass(frozen=True, eq=False)
+class Depths:
+    """Accesses by how deep their rows lay in a stack.
+
+    Attributes:
+        share: Of the rows, how many belong to the stack.
+        total: All accesses, those of rows not on the stack included.
+        within: Accesses of each depth and all above, `[depths]`.
+    """
+
+    share: float
+    total: int
+    within: Counts
+
+    def depth(self, slots: int) -> int:
+        """Rows of the stack that a cache of so many slots holds."""
+        return math.ceil(slots * self.share)
+
+    def missed(self, slots: int) -> float:
+        """Estimated accesses that a cache of so many slots misses."""
+        reached = min(self.depth(slots), self.within.size)
+        return (self.total - (int(self.within[reached - 1]) if reached else 0)) / self.share
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """Misses over the size of an LRU cache, of one table or of all together.
+
+    Attributes:
+        name: The table, or the trace.
+        rows: Rows of the table or tables.
+        unique_ids: Distinct rows counted, batch by batch; with a sample, estimated.
+        lookups: Ids counted.
+        largest_batch: Most distinct rows of a batch, also of those not counted. Smaller caches overflow.
+        unique_depths: Of distinct rows of batches.
+        lookup_depths: Of ids.
+        groups: `unique_depths` of independent parts of the stack; none where all rows are on it.
+    """
+
+    name: str
+    rows: int
+    unique_ids: int
+    lookups: int
+    largest_batch: int
+    unique_depths: Depths
+    lookup_depths: Depths
+    groups: tuple[Depths, ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the rows that were followed; 1: the curve is exact."""
+        return self.unique_depths.share
+
+    @property
+    def used_rows(self) -> int:
+        """Rows used at all, estimated as the rest; a larger cache misses no less."""
+        return min(self.rows, round(self.unique_depths.within.size / self.share))
+
+    @property
+    def least_slots(self) -> int:
+        """Slots that the largest batch takes; a cache has one at least."""
+        return max(1, self.largest_batch)
+
+    def holds(self, slots: int) -> bool:
+        """Whether every batch fits into so many slots. If not, a real cache does worse than the curve says."""
+        return slots >= self.largest_batch
+
+    def misses(self, slots: int) -> int:
+        """Distinct rows that were absent when their batch arrived, in a cache of so many slots."""
+        return min(round(self.unique_depths.missed(slots)), self.unique_ids)
+
+    def lookup_misses(self, slots: int) -> int:
+        """Ids of such rows."""
+        return min(round(self.lookup_depths.missed(slots)), self.lookups)
+
+    def miss_rate(self, slots: int) -> float:
+        """Share of the distinct rows that were absent."""
+        return self.misses(slots) / max(1, self.unique_ids)
+
+    def lookup_miss_rate(self, slots: int) -> float:
+        """Share of the ids whose rows were absent."""
+        return self.lookup_misses(slots) / max(1, self.lookups)
+
+    def error(self, slots: int) -> float:
+        """Standard error of `misses`; 0: exact."""
+        if not self.groups:
+            return 0.0
+        estimates = [group.missed(slots) for group in self.groups]
+        return float(np.std(estimates, ddof=1)) * math.sqrt((1 - self.share) / len(estimates))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curves:
+    """Curves of one trace.
+
+    Attributes:
+        trace: Its name.
+        span: What was replayed and what of it was counted.
+        sample: Share of the rows that was asked for; None: all.
+        pooled: Of one cache for all tables.
+        tables: Of each table with a cache of its own; empty if they were not asked for.
+    """
+
+    trace: str
+    span: Span
+    sample: float | None
+    pooled: Curve
+    tables: tuple[Curve, ...]
+
+    @property
+    def batches(self) -> int:
+        """Counted batches."""
+        return self.span.stop - self.span.counted_from
+
+
+def miss_curves(
+    trace: Trace,
+    span: Span,
+    sample: float | None = None,
+    per_table: bool = False,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Curves:
+    """Follow every row, or a sample of them, through a span of a trace.
+
+    Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table` (16 B
+    where more than 2^31 ids are counted). That is 4 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows
+    were used: sample then. With a sample, 4 B per row and 40 B per row of the sample, twice with `per_table`.
+
+    Args:
+        trace: What to replay.
+        span: What of it, and from which batch on to count.
+        sample: Share of the rows to follow. None: all, exactly.
+        per_table: Curves of single tables as well. Of small tables more rows are sampled than of others.
+        progress: Told after every batch how many are done, and of how many.
+
+    Raises:
+        BadOption: the sample is no share, or too small for the tables.
+    """
+    if not 0 <= span.counted_from < span.stop <= trace.length:
+        raise ValueError(f"batches {span.counted_from} to {span.stop} of {trace.length}: nothing to count")
+    sizes = np.array([rows for _, rows in trace.tables], np.int64)
+    most = (span.stop - span.counted_from) * trace.batch_lookups
+    followed = [_Followed([trace.name], sizes.sum(keepdims=True), _sampled(sizes, sample, by_table=False), most)]
+    if per_table:
+        names = [name for name, _ in trace.tables]
+        followed.append(_Followed(names, sizes, _sampled(sizes, sample, by_table=True), most))
+    census = _Census(trace.table_starts)
+    for seen in replayed(trace, 0, span.stop):
+        counted = seen.number >= span.counted_from
+        for stacks in followed:
+            stacks.access(seen, counted=counted)
+        if sample is not None and counted:
+            census.count(seen.ids)
+        progress(seen.number + 1, span.stop)
+    pooled, *tables = (curve for stacks in followed for curve in stacks.curves(census))
+    return Curves(trace=trace.name, span=span, sample=sample, pooled=pooled, tables=tuple(tables))
+
+
+def _sampled(sizes: Int64s, share: float | None, *, by_table: bool) -> RowSample | None:
+    """A sample of all rows alike, or with enough rows of each table; None: all rows are followed."""
+    if share is None:
+        return None
+    if not 0 < share <= 1:
+        raise BadOption(f"--sample: {share:g} is out of range, it must be above 0 and at most 1")
+    least = LEAST_SAMPLED_ROWS / sizes if by_table else np.zeros(sizes.size)
+    sample = RowSample(sizes, np.clip(least, share, 1), by_table=by_table)
+    if not by_table and not sample.sizes.all():
+        enough = min(1.0, _FEWEST_SAMPLED / int(sizes.sum()))
+        raise BadOption(f"--sample: {share:g} of {sizes.sum():,} rows is too few to tell an error: give {enough:.2g}")
+    return sample
+
+
+class _Census:
+    """Counts of all rows beside a sample: ids of each table, and its distinct rows in one batch of `COUNT_EVERY`."""
+
+    def __init__(self, table_starts: Int64s) -> None:
+        self._starts = table_starts
+        self._lookups = np.zeros(table_starts.size, np.int64)
+        self._distinct: list[Int64s] = []
+        self._batches = 0
+
+    def count(self, ids: Ids) -> None:
+        """A batch that counts."""
+        lengths = np.diff(ids.ends, prepend=0)
+        self._lookups += lengths
+        if self._batches % COUNT_EVERY == 0:
+            rows = np.unique((ids.values + np.repeat(ids.starts, lengths)).astype(np.int32))
+            self._distinct.append(np.diff(np.searchsorted(rows, self._starts), append=rows.size))
+        self._batches += 1
+
+    def figures(self, *, pooled: bool) -> Int64s:
+        """Estimated distinct rows, ids and most distinct rows of a batch, int64 `[tables, 3]`, or of all, `[1, 3]`."""
+        distinct, lookups = np.array(self._distinct), self._lookups
+        if pooled:
+            distinct, lookups = distinct.sum(axis=1, keepdims=True), lookups.sum(keepdims=True)
+        unique = np.rint(distinct.mean(axis=0) * self._batches).astype(np.int64)
+        return np.stack((unique, lookups, distinct.max(axis=0)), axis=1)
+
+
+class _Followed:
+    """All rows of a trace, or a sample of them, on a stack for each curve.
+
+    Args:
+        names: Of the curves.
+        rows: Rows of each curve, int64 `[curves]`.
+        sample: Its strata are the groups of each curve.
+        most_lookups: Ids that may be counted in all.
+    """
+
+    def __init__(self, names: Sequence[str], rows: Int64s, sample: RowSample | None, most_lookups: int) -> None:
+        self._names = names
+        self._rows = rows
+        self._sample = sample
+        groups = sample.sizes if sample is not None else np.empty(0, np.int64)
+        sizes = groups.reshape(-1, GROUPS).sum(axis=1) if sample is not None else rows
+        self._stacks = LruStacks(sizes, most_lookups=most_lookups)
+        self._groups = LruStacks(groups, most_lookups=most_lookups)
+        self._distinct = Distinct(int(groups.sum()))
+
+    def access(self, seen: Seen, *, counted: bool) -> None:
+        """A batch."""
+        if self._sample is None:
+            self._stacks.access(*seen.unique, counted=counted)
+            return
+        members = self._sample.of(seen.ids)
+        one_feature = Ids(members, np.array([members.size]), np.zeros(1, np.int64))
+        rows, occurrences, _ = self._distinct.of(one_feature)
+        self._stacks.access(rows, occurrences, counted=counted)
+        self._groups.access(rows, occurrences, counted=counted)
+
+    def curves(self, census: _Census) -> Iterator[Curve]:
+        """One for each name; the census has counts of all rows where not all are followed."""
+        for place, name in enumerate(self._names):
+            rows = int(self._rows[place])
+            unique, lookups = _depths(self._stacks, place, rows)
+            totals, groups = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]], range(0)
+            if unique.share < 1:
+                totals = census.figures(pooled=self._rows.size == 1)[place]
+                groups = range(place * GROUPS, (place + 1) * GROUPS)
+            yield Curve(
+                name=name,
+                rows=rows,
+                unique_ids=int(totals[0]),
+                lookups=int(totals[1]),
+                largest_batch=int(totals[2]),
+                unique_depths=unique,
+                lookup_depths=lookups,
+                groups=tuple(_depths(self._groups, group, rows)[0] for group in groups),
+            )
+
+
+def _depths(stacks: LruStacks, stack: int, rows: int) -> tuple[Depths, Depths]:
+    """Of the distinct rows of batches, and of ids, in a stack of so many rows or a sample of them."""
+    share = int(stacks.sizes[stack]) / rows
+    # sums in place: they may be many
+    unique, lookups = (np.cumsum(counts, out=counts) for counts in stacks.depths(stack))
+    totals = stacks.totals[stack]
+    return Depths(share, int(totals[UNIQUE]), unique), Depths(share, int(totals[LOOKUPS]), lookups)

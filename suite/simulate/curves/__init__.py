@@ -1,1 +1,0 @@
-"""Miss-ratio curves of LRU caches at every size, and how to split slots among tables."""

@@ -1,0 +1,250 @@
+"""Bounds: the least that any cache could miss, and what none of any size could hold."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
+from suite.simulate.models.next_use import next_uses
+from suite.simulate.trace import Int32s, Int64s, Seen, Trace, once_per_trace
+from systems.freq_cache.compiled import compiled, prefetch_ahead
+from systems.freq_cache.planner.policy import StaticFrequency
+
+HELD, FARTHEST = range(2)
+"""Entries of the state: cached rows, and a batch behind which no cached row is used next."""
+
+
+class BeladyModel(CacheModel):
+    """The fewest rows that any cache of so many slots can miss in the counted batches.
+
+    Variants:
+
+    - `bypass=off`: all rows of a batch are resident together, so it takes a slot for each of them. A batch with more
+      distinct rows than slots is read past the cache as with `bypass=on`; so this bounds caches that overflow as well.
+    - `bypass=on`: a missing row may be read past the cache: it is a miss, fetched and written back, but takes no slot.
+      The bound for systems that do so (fbgemm's caches, fixed hot sets). Never above `off`.
+    - `warm=frequent`: the cache starts with the best of the most frequent rows, free of charge: with any that a cache
+      might hold which was filled by `Trace.frequencies` (of equally frequent rows, as `StaticFrequency` rounds, any).
+      The default: it bounds all that start so, or empty, and any other start does not know the future.
+    - `warm=any`: it starts with the best of all rows. Bounds every start; far too low where a replay is short for the
+      cache, because it holds rows that nobody could know of.
+    - `warm=off`: it starts empty. The bound for caches that do, at most `slots` misses above the others.
+
+    The rule is Belady's ("A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
+    1966): of the rows that may leave, the one whose next use is farthest does. Why it stays the best with batches: let
+    a schedule first differ from the rule by giving up x and keeping y, where y's next use is later. Keep x instead, and
+    copy the schedule from there on. If it gives up y before x is used, both hold the same rows again. Otherwise x is a
+    hit where the schedule misses it, and the copy, which lacks y from then on, misses y later, once at most: no more
+    misses in all. No batch before that use of x has x or y, so the copy holds all that must be resident, whether a
+    batch must be or not. Step by step any schedule becomes the rule's without missing more. The start is one more such
+    choice, with nothing that must be resident.
+
+    Misses of batches that warm up are not counted. The next use is therefore the next counted one, and a row that a
+    batch brings back free of charge before is not worth keeping until then: a copy that lacks it has it again with that
+    batch. So this bounds the counted batches alone, whatever a policy did before them.
+
+    Rows fetched are the misses: each missing row is read once. All fetched rows are trained, so they are written back
+    when they leave, or past the cache; unchanged rows, of the start, leave for nothing, before others that are as good.
+    This schedule never writes back more rows than it misses. Nor can any write back fewer than it misses, less the
+    changed rows that it holds more of after the counted batches than before, `slots` at most: in a long replay the
+    fewest misses are the fewest bytes.
+
+    No row needs a queue: those next used by the same batch are equally good, so a count by next use tells how many
+    leave, and a row is still there if fewer left than joined before it. Memory: 8 B per row of the tables with the
+    finding of distinct rows, `NextUses`, with a warm start 4 B for levels, and 32 B per batch; nothing per slot.
+    """
+
+    variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
+    source = "Belady, IBM Systems Journal 5(2), 1966"
+    takes_runs = True
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        span, rows = setting.span, setting.trace.rows
+        self._uses = next_uses(setting.trace, span.stop)
+        level, bar = _start_rows(setting, parameters["warm"])
+        started, joined, left = np.zeros((3, span.stop + 1), np.int64)
+        ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
+        bypass = parameters["bypass"] == "on"
+        self._cache = _Cache(
+            ticket, level, bar, started, joined, left, state, span.counted_from, self.slots, bypass=bypass
+        )
+        if level.size:
+            _start(self._cache, self._uses.first)
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        rows = batch.unique[0]
+        missed = np.empty(rows.size, np.bool_)
+        uses = self._uses.of(batch.number, batch.number + batch.batches)
+        back = _turns(self._cache, batch.number, rows, uses, batch.ends, missed)
+        if tally is not None:
+            tally.rows_fetched += self.count(batch, missed, tally)
+            tally.rows_written_back += back
+
+
+class CompulsoryModel(CacheModel):
+    """A cache with a slot for every row: only rows that were never used before are missed, and none leaves.
+
+    `warm` is as in `BeladyModel`: it starts with as many rows as there are slots, those that the counted batches are
+    the first to use, as they come. Never above `belady` with the same start. Memory: 4 B per row of the tables for the
+    finding of distinct rows, `NextUses`, and with a warm start 4 B for levels.
+    """
+
+    variants = {"warm": BeladyModel.variants["warm"]}
+    source = "first occurrences"
+    takes_runs = True
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        self._first = next_uses(setting.trace, setting.span.stop).first
+        self._level, self._bar = _start_rows(setting, parameters["warm"])
+        self._free = setting.slots if self._level.size else 0
+
+    @property
+    def slots(self) -> int:
+        return self.setting.trace.rows
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        if tally is None:
+            return
+        rows = batch.unique[0]
+        numbers = np.arange(batch.number, batch.number + batch.batches, dtype=self._first.dtype)
+        missed: Bools = self._first[rows] == numbers.repeat(np.diff(batch.ends, prepend=0))
+        if self._free:
+            held = np.flatnonzero(missed & (self._level[rows] >= self._bar))[: self._free]
+            self._free -= held.size
+            missed[held] = False
+        tally.rows_fetched += self.count(batch, missed, tally)
+
+
+def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
+    """Levels of the rows, none for a cache that starts empty, and the lowest level of rows that it may start with.
+
+    Frequencies of one level are equal to `StaticFrequency`, and of equals a cache may hold any.
+    """
+    if warm == "off":
+        return np.empty(0, np.int32), 0
+    levels = _levels(setting.trace)
+    or_higher = np.bincount(levels)[::-1].cumsum()[::-1]
+    enough = np.flatnonzero(or_higher >= min(setting.slots, levels.size))
+    return levels, 0 if warm == "any" else int(enough[-1])
+
+
+@once_per_trace
+def _levels(trace: Trace) -> Int32s:
+    """The level of the frequency of every row, int32 `[rows]`."""
+    rows = np.arange(trace.rows, dtype=np.int32)
+    return StaticFrequency(trace.frequencies()).keys(rows, rows, batch=0, learn=False)
+
+
+class _Cache(NamedTuple):
+    """Cached rows by the batch that uses them next; first to join, first to leave.
+
+    Attributes:
+        ticket: How many had joined before each row, -1 for a row not met, int32 `[rows]`.
+        level: Of each row, int32 `[rows]`; empty if the cache starts empty.
+        bar: The lowest level of rows that the cache may have started with.
+        started: Rows next used by each batch that the cache started with, int64 `[stop + 1]`.
+        joined: All rows that joined, int64 `[stop + 1]`.
+        left: Rows that left, int64 `[stop + 1]`.
+        state: `HELD` and `FARTHEST`, where `stop` stands for never.
+        counted_from: The first counted batch.
+        slots: Of the cache.
+        bypass: Whether rows may be read past it.
+    """
+
+    ticket: Int32s
+    level: Int32s
+    bar: int
+    started: Int64s
+    joined: Int64s
+    left: Int64s
+    state: Int64s
+    counted_from: int
+    slots: int
+    bypass: bool
+
+
+@compiled
+def _start(cache, first):
+    """Start with rows that the counted batches are the first to use, the nearest first.
+
+    Which rows they are is left open until they are used: the first so many of a batch that may be among them.
+    """
+    for row in range(first.size):
+        cache.started[first[row]] += cache.level[row] >= cache.bar
+    cache.started[: cache.counted_from] = 0
+    for batch in range(cache.counted_from, cache.started.size - 1):
+        new = min(cache.started[batch], cache.slots - cache.state[HELD])
+        cache.started[batch] = cache.joined[batch] = new
+        cache.state[HELD] += new
+    cache.state[FARTHEST] = cache.started.size - 1
+    cache.started[-1] = 0
+
+
+@compiled
+def _find(cache, rows, now, missed):
+    """Whether each row of a batch is absent."""
+    new = 0
+    for i in range(rows.size):
+        prefetch_ahead(cache.ticket, rows, i)
+        row = np.uint64(rows[i])
+        ticket = int(cache.ticket[row])
+        if ticket < 0 and new < cache.started[now] and cache.level[row] >= cache.bar:
+            ticket = new
+            new += 1
+        missed[i] = not cache.left[now] <= ticket < cache.joined[now]
+
+
+@compiled
+def _leave(cache, keep):
+    """Have rows leave until so many are left, the one used last first. Returns how many of them were changed."""
+    joined, left, state = cache.joined, cache.left, cache.state
+    back = 0
+    while state[HELD] > keep:
+        farthest = state[FARTHEST]
+        if joined[farthest] == left[farthest]:
+            state[FARTHEST] -= 1
+            continue
+        going = min(joined[farthest] - left[farthest], state[HELD] - keep)
+        changed_from = max(left[farthest], cache.started[farthest])
+        left[farthest] += going
+        state[HELD] -= going
+        back += max(0, left[farthest] - changed_from)
+    return back
+
+
+@compiled
+def _turns(cache, first, rows, uses, ends, missed):
+    """Have batches take their turns. `missed` receives whether each row was absent. Returns rows written back."""
+    back = 0
+    begin = 0
+    for batch in range(ends.size):
+        end = ends[batch]
+        now = first + batch
+        _find(cache, rows[begin:end], now, missed[begin:end])
+        back += _turn(cache, rows[begin:end], uses[begin:end], now)
+        begin = end
+    return back
+
+
+@compiled
+def _turn(cache, rows, uses, now):
+    """Have a batch take its turn. Returns rows written back."""
+    joined, state, slots = cache.joined, cache.state, cache.slots
+    never = joined.size - 1
+    if joined[now] > cache.left[now]:
+        state[HELD] -= joined[now] - cache.left[now]
+        cache.left[now] = joined[now]
+    others = slots if cache.bypass or rows.size > slots else slots - rows.size  # that may stay beside it
+    back = _leave(cache, others)
+    for i in range(rows.size):
+        prefetch_ahead(cache.ticket, rows, i)
+        use = np.int64(uses[i])
+        cache.ticket[np.uint64(rows[i])] = 0 if use == never else joined[use]
+        if use >= cache.counted_from:
+            joined[use] += 1
+            state[HELD] += 1
+            state[FARTHEST] = max(state[FARTHEST], use)
+    return back + _leave(cache, slots)

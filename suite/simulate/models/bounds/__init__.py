@@ -1,1 +1,0 @@
-"""What no cache can do better than, and what nobody could have had."""

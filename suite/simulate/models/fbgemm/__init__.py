@@ -1,1 +1,0 @@
-"""fbgemm's cache of 32-way sets, tie for tie."""

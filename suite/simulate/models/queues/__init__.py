@@ -1,1 +1,0 @@
-"""Policies that keep cached rows in queues, by the batch."""

@@ -1,0 +1,213 @@
+"""Id streams of one's own, from a file.
+
+Samples are in time order. What a file may hold:
+
+- `.npy`: integers `[samples, tables]`, one id per sample and table.
+- `.npz`: `ids` as above; or, for bags, `ids` `[n]` with `offsets` `[samples * tables + 1]`, where the bags of a sample
+  follow one another, table by table. Optional: `rows` `[tables]`, and `names` `[tables]`; bags need one of them, for
+  nothing else says how many tables there are.
+
+Without `rows` a table ends at its largest id, and opening a file reads all of it once, in blocks. A `.npy` is mapped
+into memory, a `.npz` is read into it. Messages count rows from 0, a row being a sample.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.simulate.trace import Int64s, Trace
+from systems.freq_cache.planner.planner import Ids
+from workloads.errors import DataError
+from workloads.split import prefix_of
+
+BLOCK_IDS = 1 << 22
+"""Of one id per table, to read at a time where all are read."""
+
+_MOST_ROWS = 2**31 - 1
+
+
+class FileTrace(Trace):
+    """A stream from a file; see the module for what it may hold.
+
+    Args:
+        path: `.npy` or `.npz`.
+        batch_size: Samples per batch; those behind the last full batch are left out.
+        prefix: Share of the samples, from the first one on, that `frequencies` counts.
+
+    Raises:
+        DataError: the file cannot be read or is no trace; the message names the place and the remedy.
+    """
+
+    def __init__(self, path: Path, batch_size: int, prefix: float = 1.0) -> None:
+        self.name = path.name
+        self._path, self._batch_size, self._prefix = path, batch_size, prefix
+        arrays = _arrays(path)
+        self._ids, self._offsets = arrays["ids"], arrays.get("offsets")
+        rows = [int(size) for size in arrays["rows"].reshape(-1)] if "rows" in arrays else None
+        if rows is not None and min(rows, default=1) < 1:
+            raise DataError(f"{path}: rows has {min(rows)}: every table has at least 1")
+        names = list(map(str, arrays["names"].flat)) if "names" in arrays else None
+        tables = self._count_tables(rows or names or ())
+        self._names = [f"table_{table}" for table in range(tables)] if names is None else names
+        if len(self._names) != tables or len(set(self._names)) != tables:
+            different = len(set(self._names))
+            raise DataError(f"{path}: {len(self._names)} names, {different} of them different, for {tables} tables")
+        if rows is not None and len(rows) != tables:
+            raise DataError(f"{path}: rows of {len(rows)} tables, ids of {tables}: give one per table")
+        self._samples = len(self._ids) if self._offsets is None else (self._offsets.size - 1) // tables
+        self._check_offsets()
+        if not self._samples:
+            raise DataError(f"{path} holds no samples: give a trace of at least one batch")
+        if self._samples < batch_size:
+            raise DataError(
+                f"{path} holds {self._samples:,} samples, a batch has {batch_size:,}: "
+                f"give --batch-size of at most {self._samples}"
+            )
+        self._sizes = rows or self._up_to_the_largest_ids()
+        if sum(self._sizes) > _MOST_ROWS:
+            raise DataError(
+                f"{path}: the tables have {sum(self._sizes):,} rows together, the simulator numbers fewer than 2^31: "
+                "map the ids to 0, 1, 2, ... first"
+            )
+        self.tables = tuple(zip(self._names, self._sizes, strict=True))
+        self.length = self._samples // batch_size
+        self.batch_lookups = batch_size * tables
+        if self._offsets is not None:
+            self.batch_lookups = int(np.diff(self._offsets[:: batch_size * tables].astype(np.int64)).max())
+
+    def ids(self, index: int) -> Ids:
+        if not 0 <= index < self.length:
+            raise IndexError(f"{self.name}: there is no batch {index}, only {self.length}")
+        return self.run(index, index + 1)
+
+    def run(self, start: int, stop: int) -> Ids:
+        values, ends = self._read(start * self._batch_size, stop * self._batch_size, self._batch_size, self._sizes)
+        return Ids(values, ends, self.table_starts)
+
+    def frequencies(self) -> list[Int64s]:
+        counts = [np.zeros(rows, np.int64) for rows in self._sizes]
+        for parts in self._blocks(prefix_of(self._samples, self._prefix), self._sizes):
+            for ids, into in zip(parts, counts, strict=True):
+                np.add.at(into, ids, 1)
+        return counts
+
+    def _up_to_the_largest_ids(self) -> list[int]:
+        largest = np.zeros(len(self._names), np.int64)
+        for parts in self._blocks(self._samples, [_MOST_ROWS] * largest.size):
+            largest = np.maximum(largest, [ids.max(initial=0) for ids in parts])
+        return [int(most) + 1 for most in largest]
+
+    def _blocks(self, samples: int, sizes: Sequence[int]) -> Iterator[list[Int64s]]:
+        """The ids of each table, block by block of the first samples."""
+        block = max(1, BLOCK_IDS // len(self._names))
+        for start in range(0, samples, block):
+            stop = min(start + block, samples)
+            values, ends = self._read(start, stop, stop - start, sizes)
+            yield np.split(values, ends[:-1])
+
+    def _read(self, start: int, stop: int, batch: int, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
+        """Ids of samples, int64 `[n]`, and where each table's end, int64 `[batches * tables]`.
+
+        They come batch after batch of so many samples, with those of a batch table after table.
+
+        Raises:
+            DataError: an id is outside its table, whose rows are `sizes`.
+        """
+        shape, limits = ((stop - start) // batch, batch, len(sizes)), np.array(sizes, np.int64)
+        if self._offsets is None:
+            ids = self._ids[start:stop].reshape(shape)
+            values = np.ascontiguousarray(ids.swapaxes(1, 2), dtype=np.int64).reshape(-1)
+            ends = np.arange(batch, values.size + 1, batch, dtype=np.int64)
+        else:
+            offsets = self._offsets[start * len(sizes) : stop * len(sizes) + 1].astype(np.int64)
+            lengths = np.diff(offsets)
+            parts = np.arange(shape[0] * len(sizes), dtype=np.int32).reshape(-1, 1, len(sizes))
+            part_of_id = np.broadcast_to(parts, shape).reshape(-1).repeat(lengths)
+            order = np.argsort(part_of_id, kind="stable")
+            ids = values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[order]
+            ends = lengths.reshape(shape).sum(axis=1).reshape(-1).cumsum()
+            limits = np.tile(limits, shape[0]).repeat(np.diff(ends, prepend=0))
+        bad = np.flatnonzero((ids < 0) | (ids >= limits))
+        if bad.size:
+            at = int(bad[0])
+            if self._offsets is not None:
+                at = int(np.searchsorted(offsets - offsets[0], order[at], side="right")) - 1
+            sample, table = divmod(at, len(sizes))
+            said = _wrong(ids.flat[bad[0]], sizes[table])
+            raise DataError(f"{self._path}, {self._place(table)}, row {start + sample}: {said}")
+        return values, ends
+
+    def _place(self, table: int) -> str:
+        return f"column {table} ('{self._names[table]}')"
+
+    def _count_tables(self, described: Sequence[object]) -> int:
+        """By the shape of the ids, or for bags by what is said of each table."""
+        shape, tables = list(self._ids.shape), len(described)
+        if self._offsets is None:
+            if len(shape) != 2 or not shape[1]:
+                raise DataError(f"{self._path}: ids of shape {shape}: give [samples, tables]")
+            return int(shape[1])
+        if not tables:
+            raise DataError(
+                f"{self._path}: ids with offsets: give rows or names too, they say how many tables there are"
+            )
+        if len(shape) != 1 or self._offsets.ndim != 1 or not self._offsets.size or (self._offsets.size - 1) % tables:
+            raise DataError(
+                f"{self._path}: ids of shape {shape} with offsets of shape {list(self._offsets.shape)} and {tables} "
+                f"tables: give ids [n] and offsets [samples * {tables} + 1]"
+            )
+        return tables
+
+    def _check_offsets(self) -> None:
+        offsets, tables = self._offsets, len(self._names)
+        if offsets is None:
+            return
+        if offsets[0] != 0 or offsets[-1] != self._ids.size:
+            raise DataError(
+                f"{self._path}: offsets run from {offsets[0]} to {offsets[-1]}: "
+                f"they must run from 0 to the number of ids, {self._ids.size}"
+            )
+        falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+        if falls.size:
+            sample, table = divmod(int(falls[0]), tables)
+            raise DataError(
+                f"{self._path}: offsets fall within sample {sample}, {self._place(table)}: "
+                "a bag must not end before it begins"
+            )
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """What a file holds, by name; `DataError` where it cannot be read, or is no trace."""
+    kind = path.suffix.lower()
+    if kind not in (".npy", ".npz"):
+        raise DataError(f"--trace: {path} ends in '{kind}': give a .npy or .npz file")
+    arrays: dict[str, NDArray[Any]]
+    try:
+        if kind == ".npy":
+            arrays = {"ids": np.load(path, mmap_mode="r", allow_pickle=False)}
+        else:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = dict(archive)
+    except Exception as error:  # damage shows as whatever numpy, zipfile or a decompressor raises
+        raise DataError(f"--trace: cannot read {path}: {error}") from error
+    if "ids" not in arrays or not set(arrays) <= {"ids", "offsets", "rows", "names"}:
+        raise DataError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}: give ids, with offsets, rows and names as needed, and "
+            "nothing else"
+        )
+    for what, array in arrays.items():
+        if what != "names" and array.dtype.kind not in "iu":
+            raise DataError(f"{path}: {what} are {array.dtype}: give integers")
+    return arrays
+
+
+def _wrong(value: int, rows: int) -> str:
+    """What is wrong with an id of a table of so many rows."""
+    if value < 0:
+        return f"id {value} is negative: ids count from 0, give missing values an id of theirs"
+    if rows == _MOST_ROWS:
+        return f"id {value} does not fit 2^31 rows: map the ids to 0, 1, 2, ... first"
+    return f"id {value} is outside the table's {rows:,} rows: give it more rows"

@@ -1,1 +1,0 @@
-"""What simulators replay: ids of batches, from streams, files and arrays."""

@@ -1,0 +1,140 @@
+import gzip
+import hashlib
+import io
+import random
+import tarfile
+import tracemalloc
+import zipfile
+import zlib
+
+import pytest
+import zstandard
+
+from workloads.errors import DataError
+from workloads.prepare.lines import READ_BYTES, RawFile
+
+
+def lines_of(path, block_bytes=1 << 16):
+    return [
+        (block.first + i, line)
+        for block in RawFile(path).blocks(block_bytes)
+        for i, line in enumerate(block.text.removesuffix(block.line_end).split(block.line_end))
+    ]
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [bytes, gzip.compress, zstandard.compress, lambda b: gzip.compress(b[:9]) + gzip.compress(b[9:]),
+     lambda b: zstandard.compress(b[:9]) + zstandard.compress(b[9:])],
+    ids=["plain", "gzip", "zstd", "two gzip members", "two zstd frames"],
+)  # fmt: skip
+def test_compression_is_told_by_content_not_by_name(tmp_path, packed):
+    path = tmp_path / "misleading.csv.bz2"
+    path.write_bytes(packed(b"first\nsecond\nthird"))
+    assert lines_of(path) == [(1, b"first"), (2, b"second"), (3, b"third")]
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+def test_lines_of_a_file_longer_than_a_block_keep_order_and_numbers_and_the_file_its_sum(tmp_path, packed):
+    generator = random.Random(1)
+    lines = [generator.randbytes(generator.randrange(400)).hex().encode() for _ in range(4000)]
+    path = tmp_path / "big"
+    path.write_bytes(packed(b"\n".join(lines) + b"\n"))
+    assert path.stat().st_size > 2 * READ_BYTES
+    assert lines_of(path) == list(enumerate(lines, start=1))
+    file = RawFile(path)
+    for _ in file.blocks(1 << 16):
+        pass
+    assert (file.bytes_read, file.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("kept", [0.5, 0.999])
+def test_truncated_compression_is_reported_and_says_download_again(tmp_path, compress, kept):
+    data = compress(random.Random(2).randbytes(5000).hex().encode())
+    path = tmp_path / "cut"
+    path.write_bytes(data[: int(len(data) * kept)])
+    with pytest.raises(DataError, match=r"cut.*ends in the middle.*download it again"):
+        lines_of(path)
+
+
+def test_damaged_gzip_is_reported(tmp_path):
+    data = bytearray(gzip.compress(random.Random(2).randbytes(5000)))
+    data[2500] ^= 0xFF
+    (tmp_path / "bad.gz").write_bytes(data)
+    with pytest.raises(DataError, match=r"bad\.gz has damaged compressed data .*download it again"):
+        lines_of(tmp_path / "bad.gz")
+
+
+def test_archives_are_named_with_the_remedy(tmp_path):
+    with zipfile.ZipFile(tmp_path / "train", "w") as archive:
+        archive.writestr("train.txt", "x")
+    with pytest.raises(DataError, match="zip archive: unpack it first"):
+        lines_of(tmp_path / "train")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("train.txt"), io.BytesIO())
+    (tmp_path / "dac.tar.gz").write_bytes(buffer.getvalue())
+    with pytest.raises(DataError, match=r"tar archive: unpack it first \(tar -xf"):
+        lines_of(tmp_path / "dac.tar.gz")
+
+
+def test_word_that_marks_archives_is_text_further_on(tmp_path):
+    (tmp_path / "rows").write_bytes((READ_BYTES + 257) * b"a" + b"ustar\n")
+    assert len(lines_of(tmp_path / "rows")) == 1
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b""), zstandard.compress(b"")], ids=["plain", "gzip", "zstd"])
+def test_empty_file_is_reported(tmp_path, content):
+    (tmp_path / "none").write_bytes(content)
+    with pytest.raises(DataError, match="none is empty"):
+        lines_of(tmp_path / "none")
+
+
+def test_file_without_line_ends_stops_before_it_fills_the_memory(tmp_path):
+    (tmp_path / "zeros").write_bytes(b"ok\n" + bytes(3 << 20))
+    with pytest.raises(DataError, match=r"zeros:2: .*without a line end"):
+        lines_of(tmp_path / "zeros")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_last_line_without_a_line_end_gets_that_of_the_first(tmp_path, end):
+    (tmp_path / "rows").write_bytes(b"a" + end + b"b")
+    (block,) = RawFile(tmp_path / "rows").blocks(100)
+    assert (block.text, block.line_end) == (b"a" + end + b"b" + end, end)
+
+
+def test_reading_stops_with_the_reader(tmp_path):
+    (tmp_path / "rows").write_bytes(b"line\n" * 1_000_000)
+    file = RawFile(tmp_path / "rows")
+    blocks = file.blocks(1 << 16)
+    next(blocks)
+    blocks.close()
+    assert file.bytes_read < 4 << 20
+
+
+def bombs():
+    """A quarter of a megabyte that unpacks to gigabytes, by name."""
+    frame = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 30))
+    packer = zlib.compressobj(9, wbits=31)
+    gzipped = b"".join([*(packer.compress(bytes(1 << 24)) for _ in range(16)), packer.flush()])
+    return {"zstd": frame * 8, "zstd of lines": zstandard.compress(b"\n" * (1 << 30)), "gzip": gzipped}
+
+
+@pytest.mark.parametrize("name", ["zstd", "zstd of lines", "gzip"])
+def test_little_that_unpacks_to_gigabytes_takes_little_memory(tmp_path, name):
+    path = tmp_path / "bomb"
+    path.write_bytes(bombs()[name])
+    assert path.stat().st_size < READ_BYTES + (1 << 16)
+    tracemalloc.start()
+    try:
+        blocks = RawFile(path).blocks(1 << 20)
+        if name == "zstd of lines":
+            next(blocks)
+            blocks.close()
+        else:
+            with pytest.raises(DataError, match="bytes without a line end; is it text"):
+                next(blocks)
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,240 @@
+"""`python -m workloads describe` on prepared rows, on real samples and on synthetic streams."""
+
+import json
+import random
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from workloads import progress
+from workloads.__main__ import app
+from workloads.describe import ALL_TABLES, WINDOWS, WorkingSets, spectrum, top_share
+from workloads.schema import SCHEMAS
+from workloads.streams.synthetic import SyntheticWorkload
+
+COUNTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 1 << 40)), max_size=60)
+TABLES = (5, 30)
+BAGS = st.lists(st.tuples(*(st.lists(st.integers(0, rows - 1), max_size=3) for rows in TABLES)), max_size=24)
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def prepared(tmp_path, dataset, source):
+    result = run("prepare", dataset, "--input", source, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    return tmp_path / dataset
+
+
+def described(*words):
+    """Rows of the description's tables, each by its name."""
+    result = run("describe", *words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def assert_describes(found, raw, names, *, batch_size):
+    """The description of prepared rows is that of the raw ones, in the order of time."""
+    labels = raw["label"].astype(int)
+    stops = np.cumsum([split["rows"] for split in found["splits"]])
+    assert stops[-1] == len(raw)
+    for split, start, stop in zip(found["splits"], [0, *stops], stops, strict=False):
+        assert split["ctr"] == pytest.approx(labels[start:stop].mean())
+    train = raw[: stops[0]]
+    counts = {name: train[name].value_counts() for name in names}
+    counts[ALL_TABLES] = pd.concat(counts[name] for name in names).sort_values(ascending=False)
+    for table in found["tables"]:
+        expected = counts[table["table"]].to_numpy()
+        assert (table["distinct"], table["accesses"]) == (len(expected), expected.sum())
+        assert table["once"] == pytest.approx((expected == 1).mean())
+        tops = [expected[: -(-len(expected) * thousandths // 1000)].sum() for thousandths in (1, 10, 50, 100)]
+        shares = [table[name] for name in ("top_0.1", "top_1", "top_5", "top_10")]
+        assert shares == pytest.approx(np.array(tops) / expected.sum())
+        assert table["row_0_share"] == 0.0
+        assert (table["mean_length"], table["longest"], table["empty_share"]) == (1, 1, 0)
+    batches = [train[start : start + batch_size] for start in range(0, len(train) - batch_size + 1, batch_size)]
+    unique = np.mean([sum(batch[name].nunique() for name in names) for batch in batches])
+    assert found["windows"][0]["mean_distinct"] == pytest.approx(unique)
+    assert found["windows"][0]["unique_share"] == pytest.approx(unique / (batch_size * len(names)))
+    test = raw[stops[1] :]
+    unseen = np.mean([~test[name].isin(set(train[name])) for name in names])
+    assert found["splits"][2]["unseen_share"] == found["splits"][2]["row_0_share"] == pytest.approx(unseen)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """700 generated rows: 600 train, 50 validation, 50 test."""
+    draw = random.Random(3)
+    rows = [
+        [draw.randrange(2), *range(13), *(f"{int(draw.paretovariate(0.5)) % 5000:x}" for _ in range(26))]
+        for _ in range(700)
+    ]
+    tmp_path = tmp_path_factory.mktemp("data")
+    (tmp_path / "train.txt").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return prepared(tmp_path, "criteo_kaggle", tmp_path / "train.txt")
+
+
+def raw_rows(file):
+    schema = SCHEMAS["criteo_kaggle"]
+    names = [name for name, _ in schema.categorical]
+    columns = ["label", *schema.dense, *names]
+    return pd.read_csv(file, dtype=str, sep="\t", header=None, names=columns).fillna("missing"), names
+
+
+def test_figures_of_prepared_rows_equal_those_of_the_raw_file(folder):
+    raw, names = raw_rows(folder.parent / "train.txt")
+    assert_describes(described(folder, "--batch-size", 64), raw, names, batch_size=64)
+
+
+def test_figures_of_real_rows_equal_those_of_the_raw_file(samples, tmp_path):
+    file = samples / "criteo_kaggle_sample.tsv.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is absent")
+    raw, names = raw_rows(file)
+    found = described(prepared(tmp_path, "criteo_kaggle", file), "--batch-size", 256)
+    assert_describes(found, raw, names, batch_size=256)
+
+
+def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):
+    result = run("describe", folder, "--batch-size", 64)
+    assert result.exit_code == 0, result.output
+    assert "criteo_kaggle: prepared data, 26 tables" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    for text in ("…", "...", "\x1b"):
+        assert text not in result.stdout
+
+
+def test_limit_takes_leading_rows(folder):
+    found = described(folder, "--batch-size", 64, "--rows", 100)
+    assert [(split["rows"], split["rows_read"]) for split in found["splits"]] == [(600, 100), (50, 50), (50, 50)]
+    assert {table["accesses"] for table in found["tables"][1:]} == {100}
+    assert [window["windows"] for window in found["windows"]] == [1]
+
+
+def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    result = run("describe", folder)
+    assert "reading train: 600 rows, " in result.stderr
+    assert "rows/s, 100%, 0:00:00 left" in result.stderr
+    assert "\x1b" not in result.output
+    assert "do not fill a batch of 2,048" in flat(result.stdout)
+
+
+def test_what_row_0_stands_for_depends_on_how_ids_became_rows(folder, tmp_path):
+    assert "row 0, for rare ids and ids not in the training split" in flat(run("describe", folder.parent).stdout)
+    raw = folder.parent / "train.txt"
+    result = run("prepare", "criteo_kaggle", "--input", raw, "--out", tmp_path, "--ids", "hashed", "--table-rows", 9)
+    assert result.exit_code == 0, result.output
+    assert "row 0, for missing ids, and ids that hash to it" in flat(run("describe", tmp_path).stdout)
+
+
+def test_id_outside_its_table_names_file_row_and_table(folder, tmp_path):
+    copy = tmp_path / "criteo_kaggle"
+    copy.mkdir()
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    ids = np.load(copy / "validation_ids.npy")
+    ids[7, 4] = 1_000_000
+    np.save(copy / "validation_ids.npy", ids)
+    result = run("describe", copy)
+    assert result.exit_code == 2
+    assert "validation_ids.npy, row 7: id 1000000 is outside table C5 of" in result.stderr
+    assert "Make the data again: python -m workloads prepare" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "name a prepared directory, or a stream with --synthetic NAME"),
+        (("absent", "--synthetic", "avazu"), "name a prepared directory, or a stream with --synthetic NAME"),
+        (("absent",), "absent holds no prepared dataset. Make one: python -m workloads prepare"),
+        (("foreign",), "foreign holds no prepared dataset"),
+        (("--synthetic", "avazu"), "--synthetic avazu needs --rows"),
+        (("--synthetic", "movies", "--rows", "9"), "--synthetic movies: unknown"),
+        (("--synthetic", "avazu", "--rows", "9"), "raise --rows, or lower --batch-size"),
+        (("--synthetic", "avazu", "--rows", "9", "--batch-size", "0"), "--batch-size 0: must be at least 1"),
+        (("foreign", "--rows", "0"), "--rows 0: must be at least 1"),
+    ],
+)
+def test_user_errors_exit_2_with_a_sentence_and_no_traceback(tmp_path, monkeypatch, words, message):
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    result = run("describe", *words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_two_datasets_in_one_directory_are_named(folder, tmp_path):
+    for name, dataset in (("one", "criteo_kaggle"), ("two", "avazu")):
+        (tmp_path / name).mkdir()
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest | {"dataset": dataset}))
+    result = run("describe", tmp_path)
+    assert result.exit_code == 2
+    assert "holds several datasets: name one" in result.stderr
+
+
+def test_synthetic_stream_is_described_as_its_seed_draws_it():
+    found = described("--synthetic", "mlperf_dlrm_v2", "--rows", 150, "--batch-size", 64, "--seed", 1)
+    assert [split["rows_read"] for split in found["splits"]] == [128] * 3
+    stream = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=64, seed=1)
+    batches = [stream.batch(0), stream.batch(1)]
+    assert found["splits"][0]["ctr"] == torch.cat([batch.labels for batch in batches]).double().mean().item()
+    assert tuple((table["table"], table["rows"]) for table in found["tables"][1:]) == stream.tables
+    for table in found["tables"][1:]:
+        bags = [batch.features[table["table"]] for batch in batches]
+        ids = torch.cat([bag.values() for bag in bags])
+        assert (table["accesses"], table["distinct"]) == (len(ids), len(ids.unique()))
+        assert table["longest"] == table["mean_length"] == bags[0].lengths()[0]
+    assert {table["row_0_share"] for table in found["tables"]} == {None}
+    assert "ids/bag" in run("describe", "--synthetic", "mlperf_dlrm_v2", "--rows", 9, "--batch-size", 8).stdout
+
+
+@given(COUNTS, st.sampled_from([0.001, 0.1, 0.5, 1.0]))
+def test_top_share_is_that_of_the_sorted_counts_rounded_up_to_whole_ids(counts, share):
+    falling = sorted((count for count in counts if count), reverse=True)
+    found = spectrum(np.array(counts, np.int64))
+    assert found["ids"].sum() == len(falling)
+    top = falling[: int(np.ceil(round(len(falling) * share, 6)))]
+    assert top_share(found, share) == (sum(top) / sum(falling) if falling else None)
+    assert found.filter(pl.col("accesses") == 1)["ids"].sum() == counts.count(1)
+
+
+def measured(samples, *, batch_size, block):
+    sets = WorkingSets(TABLES, batch_size=batch_size, samples=len(samples))
+    for first in range(0, len(samples), block):
+        for table in range(len(TABLES)):
+            bags = [sample[table] for sample in samples[first : first + block]]
+            offsets = np.cumsum([0, *map(len, bags)])
+            sets.access(table, np.array(list(chain(*bags)), np.int64), offsets, first_sample=first)
+    return sets
+
+
+@given(BAGS, st.integers(1, 6), st.integers(1, 9))
+def test_windows_hold_as_many_distinct_rows_as_sets_of_them(samples, batch_size, block):
+    windows = measured(samples, batch_size=batch_size, block=block).figures()
+    batches = len(samples) // batch_size
+    assert [window["batches"] for window in windows] == [length for length in WINDOWS if length <= batches]
+    for window in windows:
+        size = window["batches"] * batch_size
+        parts = [samples[start : start + size] for start in range(0, batches * batch_size - size + 1, size)]
+        rows = [[(table, id_) for sample in part for table in (0, 1) for id_ in sample[table]] for part in parts]
+        distinct, accesses = [len(set(part)) for part in rows], sum(map(len, rows))
+        assert window["windows"] == len(parts)
+        assert (window["mean_distinct"], window["max_distinct"]) == (sum(distinct) / len(parts), max(distinct))
+        assert window["unique_share"] == (sum(distinct) / accesses if accesses else None)

@@ -1,0 +1,196 @@
+"""Text files to typed columns: whole blocks at once where every line is good, line by line where one may not be."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from workloads.errors import DataError
+from workloads.prepare.formats import Column, Kind, RawFormat
+from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
+from workloads.prepare.values import RowChecks, typed
+
+# So much text around a bad line is read line by line.
+SLOW_BYTES = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# polars drops a byte order mark, and unpacks what begins like gzip, zlib (three levels) or zstd.
+_TAKEN_FOR_OTHERS = (_BYTE_ORDER_MARK, b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+csv.field_size_limit(LONGEST_LINE_BYTES)
+_SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", b" ": "spaces"}
+
+
+class _BadLine(ValueError):
+    """What is wrong with a line."""
+
+
+@dataclass
+class TextRows:
+    """Parses one text file.
+
+    The typed frames that it gives have the used columns of the format by name: labels uint8, dense columns int64 or
+    float32 with 0 for an empty field, ids uint64 with null for a missing one (integers in two's complement, strings
+    as their 64-bit hash), time int64.
+
+    Bad rows are counted in `checks` and left out.
+    """
+
+    raw: RawFormat
+    file: RawFile
+    checks: RowChecks
+
+    def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
+        """The good rows, in order, about `block_bytes` of text at a time.
+
+        Raises:
+            DataError: the file cannot be read, lacks its header, is not in time order, or has more bad rows than
+                allowed.
+        """
+        for found in self.file.blocks(block_bytes):
+            block = found
+            if block.first == 1 and self.raw.header:
+                header, _, text = block.text.partition(b"\n")
+                self._take_header(header.removesuffix(b"\r").removeprefix(_BYTE_ORDER_MARK))
+                block = TextBlock(2, text, block.line_end)
+            if block.text:
+                yield self._typed(block)
+
+    def _typed(self, block: TextBlock) -> pl.DataFrame:
+        frame = self._fast(block)
+        if frame is not None:
+            self.checks.check_order(frame, lambda back: str(block.first + back))
+            return frame
+        parts = list(_cut(block)) if len(block.text) > SLOW_BYTES else [block]
+        return self._slow(block) if len(parts) == 1 else pl.concat([self._typed(part) for part in parts])
+
+    def _fast(self, block: TextBlock) -> pl.DataFrame | None:
+        """The typed rows of a block in which every line is good; None where one may not be."""
+        text = _with_line_feeds(block)
+        # polars takes +5 for 5 and fills up short lines
+        if text is None or b"+" in text or text.startswith(_TAKEN_FOR_OTHERS) or self._quoted(text):
+            return None
+        lines = text.count(b"\n")
+        if text.count(self.raw.separator) != lines * (len(self.raw.columns) - 1):
+            return None
+        try:
+            frame = pl.read_csv(
+                text,
+                has_header=False,
+                separator=self.raw.separator.decode(),
+                quote_char=None,
+                schema={column.name: pl.String for column in self.raw.columns},
+            )
+        except pl.exceptions.PolarsError:
+            return None
+        used = frame.select(column.name for column in self.raw.used)
+        return typed(used, self.raw.used) if frame.height == lines else None
+
+    def _slow(self, block: TextBlock) -> pl.DataFrame:
+        rows: list[list[str]] = []
+        lines: list[int] = []
+        positions = [i for i, column in enumerate(self.raw.columns) if column.kind is not Kind.IGNORED]
+        for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"), start=block.first):
+            try:
+                fields = self._fields(line, block.line_end)
+            except _BadLine as problem:
+                self.checks.add(f"{number}: {problem}")
+            else:
+                rows.append([fields[position].decode() for position in positions])
+                lines.append(number)
+        schema = {column.name: pl.String for column in self.raw.used}
+        texts = pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.all().replace("", None))
+        frame = typed(texts, self.raw.used)
+        if frame is None:
+            raise AssertionError(f"{self.file.path}: the two ways of reading lines from {block.first} on disagree")
+        self.checks.check_order(frame, lambda back: str(lines[back]))
+        return frame
+
+    def _fields(self, line: bytes, line_end: bytes) -> list[bytes]:
+        """The fields of a line, all of which may stand in their columns."""
+        carriage_return = line.endswith(b"\r")
+        content = line.removesuffix(b"\r")
+        if carriage_return != (line_end == b"\r\n") or b"\r" in content:
+            ends = {b"\n": "a line feed", b"\r\n": "a carriage return and a line feed"}
+            raise _BadLine(f"mixed line ends: this line does not end like the first one, with {ends[line_end]} alone")
+        fields = self._split(content)
+        expected = len(self.raw.columns)
+        if len(fields) != expected:
+            separated = f"expected {expected} separated by {_words(self.raw.separator)}"
+            raise _BadLine(f"{len(fields)} columns found, {separated}")
+        if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
+            raise _BadLine("the header again: were files joined? Leave out all headers but the first")
+        for column, text in zip(self.raw.columns, fields, strict=True):
+            if not column.kind.accepts(text):
+                note = "" if text.isascii() else " (not plain text: is the file packed or in another encoding?)"
+                raise _BadLine(f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}")
+        return fields
+
+    def _quoted(self, text: bytes) -> bool:
+        return self.raw.quote is not None and self.raw.quote in text
+
+    def _split(self, line: bytes) -> list[bytes]:
+        """The fields of a line, some of which may be in quotes."""
+        if not self._quoted(line):
+            return line.split(self.raw.separator)
+        quote, separator = (self.raw.quote or b"").decode(), self.raw.separator.decode()
+        try:  # latin-1 maps every byte to one character and back
+            fields = next(csv.reader([line.decode("latin-1")], delimiter=separator, quotechar=quote, strict=True))
+        except csv.Error as error:
+            problem = f"quotes that do not pair up in this line ({error}); a field may not run over a line end"
+            raise _BadLine(problem) from error
+        return [field.encode("latin-1") for field in fields]
+
+    def _take_header(self, line: bytes) -> None:
+        """Check the first line; where columns go by name, put them in the order of this file."""
+        try:
+            names = [field.decode(errors="replace") for field in self._split(line)]
+        except _BadLine as problem:
+            raise DataError(f"{self.file.path}:1: {problem}: put the header right") from problem
+        expected = [column.name for column in self.raw.columns]
+        if not self.raw.named:
+            if names != expected:
+                header = self.raw.separator.decode().join(expected)
+                raise DataError(
+                    f"{self.file.path}:1: found {_shown(line)}, expected the header; make this the first line: {header}"
+                )
+            return
+        missing = [column.name for column in self.raw.used if column.name not in names]
+        if missing:
+            raise DataError(
+                f"{self.file.path}:1: no column {', '.join(missing)} among {', '.join(names)[:300]} "
+                f"(separated by {_words(self.raw.separator)}): put the schema file or the header right"
+            )
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise DataError(f"{self.file.path}:1: the header names {', '.join(twice)} twice: rename one")
+        kinds = {column.name: column for column in self.raw.columns}
+        columns = tuple(kinds.get(name, Column(name, Kind.IGNORED)) for name in names)
+        self.raw = replace(self.raw, columns=columns)
+
+
+def _with_line_feeds(block: TextBlock) -> bytes | None:
+    """The text with plain line feeds, or None where line ends are mixed."""
+    if block.line_end == b"\n":
+        return None if b"\r" in block.text else block.text
+    ends = block.text.count(b"\r\n")
+    mixed = not block.text.count(b"\r") == ends == block.text.count(b"\n")
+    return None if mixed else block.text.replace(b"\r\n", b"\n")
+
+
+def _cut(block: TextBlock) -> Iterator[TextBlock]:
+    """A block in parts of about `SLOW_BYTES / 2`, cut at line ends."""
+    start, first = 0, block.first
+    while start < len(block.text):
+        end = block.text.find(b"\n", min(start + SLOW_BYTES // 2, len(block.text) - 1)) + 1
+        text = block.text[start:end]
+        yield TextBlock(first, text, block.line_end)
+        first += text.count(b"\n")
+        start = end
+
+
+def _words(separator: bytes) -> str:
+    return _SEPARATORS.get(separator, repr(separator.decode()))
+
+
+def _shown(field: bytes) -> str:
+    return repr(field[:60])[1:] + ("..." if len(field) > 60 else "")

@@ -1,0 +1,133 @@
+"""Columns of text to columns of numbers, alike for every kind of file, and the rows that are refused.
+
+Refused are malformed rows, counted against an allowance, and rows that go back in time.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+
+from workloads.errors import DataError
+from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Column, Kind
+
+LOGGED_BAD_ROWS = 10
+_LOG = logging.getLogger(__name__)
+
+
+def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:
+    """Columns of text, empty ones null, to those described in `TextRows`; None where a value is not of its kind."""
+    lengths = texts.select(
+        pl.col(column.name).str.len_bytes().max()
+        for column in columns
+        if column.kind in {Kind.CATEGORICAL_HEX, Kind.CATEGORICAL_INTEGER, Kind.DENSE_INTEGER}
+    )
+    for column in columns:
+        length = (lengths[column.name][0] or 0) if column.name in lengths.columns else 0
+        hexadecimal = column.kind is Kind.CATEGORICAL_HEX
+        if length <= (16 if hexadecimal else 18):
+            continue
+        digits = texts[column.name].str.strip_chars_start("-").str.len_bytes()  # a sign is none
+        if hexadecimal or not (digits <= 18).all():
+            return None
+    values = texts.select(_value(column) for column in columns)
+    for column in columns:
+        before, after = texts[column.name], values[column.name]
+        if column.kind is Kind.LABEL:
+            good = after.null_count() == 0
+        elif column.kind is Kind.TIME:  # the conversion alone takes more
+            good = after.null_count() == 0 and bool(before.str.contains(rf"\A(?:{TIME})\z").all())
+        elif column.kind is Kind.DENSE_FLOAT:
+            finite = bool(after.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
+            good = before.null_count() == after.null_count() and finite
+        else:
+            good = before.null_count() == after.null_count()
+        if not good:
+            return None
+    strings = [column.name for column in columns if column.kind is Kind.CATEGORICAL_STRING]
+    return finished(values, columns).with_columns(hashed_strings(texts[name]) for name in strings)
+
+
+def finished(values: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
+    """Checked values in the types that staging takes: see `TextRows`."""
+    casts = {
+        Kind.LABEL: lambda e: e.cast(pl.UInt8),
+        Kind.DENSE_INTEGER: lambda e: e.fill_null(0),
+        Kind.DENSE_FLOAT: lambda e: e.fill_null(0).cast(pl.Float32),
+        Kind.CATEGORICAL_INTEGER: lambda e: e.reinterpret(signed=False),
+    }
+    return values.select(casts.get(column.kind, lambda e: e)(pl.col(column.name)) for column in columns)
+
+
+def hashed_strings(strings: pl.Series) -> pl.Series:
+    """64-bit hashes of text, null for null, the same in every process and version: SipHash with a fixed key.
+
+    Two different ones of n strings share a hash with a chance of about n^2 / 2^65: 3e-4 for 100 million.
+    """
+    distinct = strings.drop_nulls().unique()
+    hashes = pd.util.hash_array(distinct.to_numpy().astype(object), categorize=False)
+    return strings.replace_strict(distinct, pl.Series(hashes, dtype=pl.UInt64), default=None, return_dtype=pl.UInt64)
+
+
+def _value(column: Column) -> pl.Expr:
+    """The value of a field of text; null where it is empty or wrong."""
+    text = pl.col(column.name)
+    if column.kind is Kind.LABEL:
+        return pl.when(text == "1").then(1).when(text == "0").then(0).otherwise(None).alias(column.name)
+    if column.kind is Kind.CATEGORICAL_HEX:
+        return text.str.to_integer(base=16, dtype=pl.UInt64, strict=False)
+    if column.kind is Kind.DENSE_FLOAT:
+        return text.cast(pl.Float64, strict=False)
+    if column.kind is Kind.TIME:
+        date = text.str.replace("T", " ", literal=True).str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.f", strict=False, time_unit="us"
+        )
+        return pl.coalesce(text.cast(pl.Int64, strict=False), date.to_physical())
+    if column.kind is Kind.CATEGORICAL_STRING:
+        return text
+    return text.cast(pl.Int64, strict=False)
+
+
+class RowChecks:
+    """Counts the bad rows of a file that are left out, and refuses rows that are earlier than the row before them.
+
+    `problems` says what was wrong, without the file's name, in order. Without a column of `time` there is no order.
+    """
+
+    def __init__(self, path: Path, *, allowed: int, time: Column | None = None) -> None:
+        self._path = path
+        self._allowed = allowed
+        self._time = time
+        self._last: int | None = None
+        self.problems: list[str] = []
+
+    def add(self, problem: str) -> None:
+        """Count one bad row; DataError with its position when no more are allowed."""
+        count = len(self.problems)
+        if count == self._allowed:
+            raise too_many_bad_rows(self._path, problem, allowed=self._allowed)
+        self.problems.append(problem)
+        if count < LOGGED_BAD_ROWS:
+            _LOG.warning("left out %s:%s", self._path, problem)
+
+    def check_order(self, rows: pl.DataFrame, where: Callable[[int], str]) -> None:
+        """Check the next rows; DataError where one goes back in time, with what `where` says of it."""
+        if self._time is None or not rows.height:
+            return
+        times = rows[self._time.name].to_numpy()
+        back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
+        self._last = int(times[-1])
+        if back.size:
+            raise DataError(
+                f"{self._path}:{where(int(back[0]))}: column {self._time.name}: earlier than the row before it. "
+                "Sort the file by time, then name the sorted one"
+            )
+
+
+def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
+    """The error for the first bad row that is not allowed."""
+    note = f" (bad row {allowed + 1}; --skip-bad-rows allows {allowed})" if allowed else ""
+    return DataError(f"{path}:{problem}{note}. Mend the row, or leave such rows out with --skip-bad-rows N")
