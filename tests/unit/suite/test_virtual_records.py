@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import app
-from suite.records.environment import VIRTUAL_DEVICE, Environment, Gpu
+from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
@@ -149,15 +149,6 @@ def test_ratios_are_not_told_while_turns_are_taken() -> None:
 
     assert ratios(environment()) == {"cache": 1.0}
     assert ratios(virtual()) == {}
-
-
-def test_nothing_is_advised_from_the_pace_of_a_virtual_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(model=VIRTUAL_DEVICE, memory_bytes=80 << 30)
-    monkeypatch.setattr("suite.advise.command.visible_gpu", lambda: gpu)
-    monkeypatch.setattr("suite.advise.advising.calibrate", lambda *_, **__: pytest.fail("it was calibrated"))
-    done = suite("advise", "--workload", "avazu", "--scale", "smoke")
-    assert done.exit_code == 2
-    assert "of which no time means anything" in done.output
 
 
 def test_other_statuses_are_no_contradiction() -> None:
