@@ -35,7 +35,7 @@ COMMANDS = {
     ),
     "validate": (
         "suite.validate.command:validate_command",
-        "Check records against their published JSON Schema, and bring older ones up to date.",
+        "Check records: whether each loads by the rules of its models.",
     ),
 }
 """`module:function` and one line of help by name."""
