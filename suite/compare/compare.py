@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from suite.compare.runs import NoComparison, Run, join, machine, place
+from suite.compare.runs import NoComparison, Run, join, place
 from suite.records.groups import base_name, is_baseline, mixes_virtual
 from suite.records.record import Record
 from suite.records.status import Status
@@ -87,9 +87,9 @@ class Comparison:
     """Everything that is said of two runs.
 
     Attributes:
-        cells: The outer join of the runs: `label`, `in_run`, the `Row` of each run, and for cells of both RUN_B's
-            relative speed over RUN_A's (`ratio`, `low`, `high`), whether the interval excludes 1 (`beyond_noise`), and
-            why the ratio decides nothing (`unjudged`; None: it does).
+        cells: The outer join of the runs, see `join`, and for cells of both RUN_B's relative speed over RUN_A's
+            (`ratio`, `low`, `high`), whether the interval excludes 1 (`beyond_noise`), and why the ratio decides
+            nothing (`unjudged`; None: it does).
         changes: A line per change in the order of their listing: `label`, `quantity`, `a`, `b` in SI units, and `text`.
         differences: What differs between where the runs were measured: name, RUN_A's value, RUN_B's.
     """
@@ -122,13 +122,13 @@ class Comparison:
             }
             for name, run in (("run_a", self.before), ("run_b", self.after))
         }
+        reasons = [one.reason if isinstance(one, Unjudged) else None for one in self.cells["unjudged"]]
+        cells = self.cells.drop(columns=["row_a", "row_b"]).assign(unjudged=reasons)
         content = runs | {
             "environment": [{"name": name, "a": old, "b": new} for name, old, new in self.differences],
             "warnings": self.warnings,
-            "cells": [_content(cell) for cell in self.cells.to_dict("records")],
-            "changes": [
-                {name: _plain(value) for name, value in change.items()} for change in self.changes.to_dict("records")
-            ],
+            "cells": json.loads(cells.to_json(orient="records", double_precision=15)),
+            "changes": json.loads(self.changes.to_json(orient="records", double_precision=15)),
             "gate": gate,
         }
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -151,23 +151,20 @@ def compare(before: Run, after: Run) -> Comparison:
         compare_speeds(old, new) if shared else (None, None)
         for old, new, shared in zip(cells["row_a"], cells["row_b"], both, strict=True)
     ]
-    for name in ("value", "low", "high"):
-        values = [getattr(estimate, name, math.nan) or math.nan for estimate, _ in speeds]
-        cells["ratio" if name == "value" else name] = pd.array(values, dtype="Float64").to_numpy(
-            float, na_value=math.nan
-        )
+    nothing = Estimate(value=math.nan, low=None, high=None)
+    for column, name in (("ratio", "value"), ("low", "low"), ("high", "high")):
+        cells[column] = pd.Series([getattr(estimate or nothing, name) for estimate, _ in speeds], dtype=float)
     cells["beyond_noise"] = (cells["high"] < 1 - _ROUNDING) | (cells["low"] > 1 + _ROUNDING)
     cells["unjudged"] = pd.Series([reason for _, reason in speeds], dtype=object)
     found = [change for cell in cells[both].to_dict("records") for change in _changes(cell)]
     changes = pd.DataFrame(found, columns=["label", "quantity", "a", "b", "text", "order", "size"], dtype=object)
+    changes = changes.sort_values(["order", "size"], kind="stable", ignore_index=True)
     pairs = cells[both]
     return Comparison(
         before=before,
         after=after,
         cells=cells,
-        changes=changes.sort_values(["order", "size"], kind="stable", ignore_index=True).drop(
-            columns=["order", "size"]
-        ),
+        changes=changes.drop(columns=["order", "size"]),
         differences=tuple(_differences(pairs["row_a"], pairs["row_b"])),
         warnings=tuple(_warnings(before, after, pairs)),
     )
@@ -197,15 +194,11 @@ def compare_speeds(before: Row, after: Row) -> tuple[Estimate | None, Unjudged |
     return ratio, Unjudged.ANOTHER_MACHINE if place(before) != place(after) else None
 
 
-def speed_text(cell: dict[str, object]) -> str:
+def speed_text(cell: dict[str, Any]) -> str:
     """Relative speeds of a cell in both runs, their ratio and its interval."""
-    before, after = (getattr(cell[name], "ratio", None) for name in ("row_a", "row_b"))
-    ratio, low, high = (value if isinstance(value, float) else math.nan for value in map(cell.get, _ESTIMATE))
+    low, high = cell["low"], cell["high"]
     interval = "no interval" if math.isnan(low) else f"{_ratio(low)} to {_ratio(high)}"
-    return f"{amount(before)} -> {amount(after)}: x {_ratio(ratio)} ({interval})"
-
-
-_ESTIMATE = ("ratio", "low", "high")
+    return f"{amount(cell['vs_baseline_a'])} -> {amount(cell['vs_baseline_b'])}: x {_ratio(cell['ratio'])} ({interval})"
 
 
 def _ratio(value: float) -> str:
@@ -215,12 +208,9 @@ def _ratio(value: float) -> str:
     return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
 
 
-def _changes(cell: dict[str, object]) -> Iterator[dict[str, object]]:
+def _changes(cell: dict[str, Any]) -> Iterator[dict[str, object]]:
     """Everything of a cell that differs by more than its tolerance; `order` and `size` sort it."""
     before, after, ratio = cell["row_a"], cell["row_b"], cell["ratio"]
-    assert isinstance(before, Row)
-    assert isinstance(after, Row)
-    assert isinstance(ratio, float)
 
     def change(quantity: str, old: object, new: object, text: str, *, order: int, size: float) -> dict[str, object]:
         values = {"label": cell["label"], "quantity": quantity, "a": old, "b": new, "text": text}
@@ -317,30 +307,3 @@ def _warnings(before: Run, after: Run, pairs: pd.DataFrame) -> Iterator[str]:
                 f"{run.name} has {len(disturbed)} record{'s' if len(disturbed) > 1 else ''} of a disturbed machine, "
                 f"e.g. {disturbed[0].cell.label}: {'; '.join(disturbed[0].disturbed)}; measure them again with --fresh."
             )
-
-
-def _content(cell: dict[str, object]) -> dict[str, object]:
-    """A cell for JSON."""
-    rows = {letter: row for letter in "ab" if isinstance(row := cell[f"row_{letter}"], Row)}
-    any_row = next(iter(rows.values()))
-    found: dict[str, object] = {
-        "label": cell["label"],
-        "system": any_row.cell.system,
-        "workload": any_row.cell.workload,
-        "setting": any_row.cell.setting,
-        "in_run": cell["in_run"],
-    }
-    for letter, row in rows.items():
-        values = {name: getattr(row, name) for name in ("status", "verified", "samples_per_s", "ratio", "builds")}
-        found |= {f"{name}_{letter}": value for name, value in (values | {"machine": machine(row)}).items()}
-    unjudged = cell["unjudged"]
-    found["relative_speed"] = {name: _plain(cell[name]) for name in _ESTIMATE} | {
-        "beyond_noise": bool(cell["beyond_noise"]),
-        "not_judged": unjudged.reason if isinstance(unjudged, Unjudged) else None,
-    }
-    return found
-
-
-def _plain(value: object) -> object:
-    """JSON has no NaN."""
-    return None if isinstance(value, float) and math.isnan(value) else value

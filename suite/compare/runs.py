@@ -89,8 +89,8 @@ def join(before: Run, after: Run) -> pd.DataFrame:
     """The outer join of two runs over whole configurations, machine by machine where a run has several.
 
     Returns:
-        A line per cell in the order of the published tables, RUN_A's first: `label`, `in_run` (`both`, `left_only`,
-        `right_only`), and its `Row` in each run as `row_a` and `row_b`.
+        A line per cell in the order of the published tables, RUN_A's first: `label`, what identifies it, `in_run`
+        (`both`, `left_only`, `right_only`), and of each run, ending in `_a` and `_b`, figures and the `Row` as `row`.
 
     Raises:
         NoComparison: both paths lead to the same files, or the runs have no cell in common.
@@ -101,26 +101,33 @@ def join(before: Run, after: Run) -> pd.DataFrame:
     facts = pd.DataFrame([_facts(row) for row in (*before.rows, *after.rows)], dtype=object)
     labels = _labels(facts, ignored=() if by_place else ("machine", "threads"))
     frames = [
-        pd.DataFrame(
-            {
-                "place": [str(place(row)) if by_place else "" for row in run.rows],
-                "setting": [row.cell.setting for row in run.rows],
-                "system": [row.system for row in run.rows],
-                "label": own,
-                "row": pd.Series(list(run.rows), dtype=object),
-                "order": range(len(run.rows)),
-            }
-        )
+        pd.DataFrame([_line(row, by_place=by_place) for row in run.rows]).assign(label=own, order=range(len(own)))
         for run, own in ((before, labels[: len(before.rows)]), (after, labels[len(before.rows) :]))
     ]
     joined = frames[0].merge(
-        frames[1], how="outer", on=["place", "setting", "system"], suffixes=("_a", "_b"), indicator="in_run"
+        frames[1], how="outer", on=["place", "workload", "setting", "system"], suffixes=("_a", "_b"), indicator="in_run"
     )
     if not (joined["in_run"] == "both").any():
         raise NoComparison(_nothing_in_common(facts[: len(before.rows)], facts[len(before.rows) :]))
-    joined["label"] = joined["label_a"].fillna(joined["label_b"])
+    joined.insert(0, "label", joined["label_a"].fillna(joined["label_b"]))
     joined = joined.sort_values(["order_a", "order_b"], ignore_index=True)
-    return joined[["label", "in_run", "row_a", "row_b"]]
+    return joined.drop(columns=["place", "label_a", "label_b", "order_a", "order_b"])
+
+
+def _line(row: Row, *, by_place: bool) -> dict[str, object]:
+    return {
+        "place": str(place(row)) if by_place else "",
+        "workload": row.cell.workload,
+        "setting": row.cell.setting,
+        "system": row.system,
+        "machine": machine(row),
+        "status": row.status.value,
+        "verified": row.verified,
+        "samples_per_s": row.samples_per_s,
+        "vs_baseline": row.ratio,
+        "builds": row.builds,
+        "row": row,
+    }
 
 
 def _facts(row: Row) -> dict[str, object]:
