@@ -19,7 +19,7 @@ COMMANDS = {
     ),
     "advise": (
         "suite.advise.command:advise_command",
-        "Predict step time, throughput and device bytes of every system, and recommend one.",
+        "Memory that every system needs, and the least time of a step on described hardware.",
     ),
     "report": (
         "suite.report.command:report_command",
@@ -35,7 +35,7 @@ COMMANDS = {
     ),
     "validate": (
         "suite.validate.command:validate_command",
-        "Check records against their published JSON Schema, and bring older ones up to date.",
+        "Check records: whether each loads by the rules of its models.",
     ),
 }
 """`module:function` and one line of help by name."""
@@ -67,7 +67,7 @@ app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, pre
 
 @app.callback()
 def suite() -> None:
-    """Beside the comparison, which is `run_bench.py`: replay caches, get advice, publish and compare results."""
+    """Beside the comparison, which is `run_bench.py`: replay caches, see what fits, publish and compare results."""
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
-"""What is predicted: a system variant with a budget on the tables of a workload, and the device bytes it takes."""
+"""A system variant with a budget on the tables of a workload, and the bytes it needs on device and host."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
 import torch
-from torchrec.types import DataType
 
 from suite.advise.shape import Shape
-from suite.records.base import Model
 from suite.records.record import Cell
 from suite.run.cell.training import tables_of
 from systems import registry
@@ -34,38 +31,9 @@ from workloads.batch import Workload
 
 _ID_BYTES = 8
 CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"})
-"""Systems whose size is a choice, with a model of what they miss."""
-_UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
-_RESIDENT = frozenset({"full_gpu", "reference"})
-_SHARED = {
-    **dict.fromkeys(("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "cpu_embeddings"), "full_gpu"),
-    **dict.fromkeys(("torchrec_uvm", "torchrec_uvm_caching"), "torchrec_uvm"),
-}
-"""On a CPU fbgemm knows one place for rows, whatever was asked: all its systems are one kernel, torchrec's another."""
-
-
-class RowType(StrEnum):
-    """What rows are kept in."""
-
-    FP32 = "fp32"
-    FP16 = "fp16"
-
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of one value."""
-        return 4 if self is RowType.FP32 else 2
-
-
-class Weighed(Model):
-    """A system variant with its type of rows."""
-
-    system: str
-    row_type: RowType = RowType.FP32
-
-    @property
-    def label(self) -> str:
-        """Both, for people."""
-        return self.system if self.row_type is RowType.FP32 else f"{self.system} {self.row_type}"
+"""Systems whose number of slots is a choice, and whose bytes follow from it."""
+UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
+RESIDENT = frozenset({"full_gpu", "reference"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +45,6 @@ class Case:
     """
 
     system: str
-    row_type: RowType
     shape: Shape
     tables: tuple[tuple[str, int], ...]
     batch_lookups: int
@@ -85,11 +52,10 @@ class Case:
 
     @classmethod
     def of(cls, cell: Cell, workload: Workload) -> Self:
-        """The case that a cell is, whose workload is `workload`."""
+        """The case of a cell, whose workload is `workload`."""
         budget = cell.device_budget_bytes
         return cls(
             system=cell.system,
-            row_type=RowType.FP32,
             shape=Shape.of(cell, workload),
             tables=workload.tables,
             batch_lookups=workload.batch_lookups,
@@ -115,15 +81,9 @@ class Case:
         """
         return registry.load(self._variant)
 
-    @property
-    def kernel(self) -> Weighed:
-        """What it computes with: systems that compute alike share it. On a CUDA device every variant is its own."""
-        shared = _SHARED.get(self.name) if self.shape.device == "cpu" else None
-        return Weighed(system=shared or str(self._variant), row_type=self.row_type)
-
     @cached_property
     def parameters(self) -> dict[str, str]:
-        """Of the variant, defaults filled in."""
+        """Parameters of the variant, defaults filled in."""
         return registry.resolved_parameters(self._variant, self.system_class)
 
     @property
@@ -131,16 +91,11 @@ class Case:
         """Whether it has a cache of `CACHING` here: fbgemm has none on a CPU."""
         return self.name == "freq_cache" or (self.name in CACHING and self.shape.device == "cuda")
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether fetching goes on beside training."""
-        return int(self.parameters.get("look_ahead", "0")) > 0 or self.parameters.get("prefetch") == "on"
-
     @cached_property
     def spec(self) -> SystemSpec:
-        """As a system is asked for it; frequencies are left empty."""
+        """The spec that the system is built from; frequencies are left empty."""
         return SystemSpec(
-            tables=tables_of(self.tables, self.shape.embedding_dim, row_type=DataType[self.row_type.name]),
+            tables=tables_of(self.tables, self.shape.embedding_dim),
             optimizer=SparseOptimizer(kind=OptimizerKind(self.shape.optimizer), lr=1.0),
             device=torch.device(self.shape.device),
             budget=self.budget,
@@ -151,9 +106,9 @@ class Case:
 
     @cached_property
     def support(self) -> Support:
-        """What the system says of this setting; slots of a system that `CACHING` lacks are not modelled."""
+        """The system's own answer; slots of a system that `CACHING` lacks are not modelled."""
         if self.name not in CACHING and self.system_class.slots is not EmbeddingSystem.slots:
-            reason = f"what {self.name} misses, and takes at each size, has no model here: run_bench.py measures it"
+            reason = f"what {self.name} takes at each size has no model here: run_bench.py measures it"
             return Support(Verdict.UNSUPPORTED, reason)
         return self.system_class.support(self.spec)
 
@@ -174,18 +129,25 @@ class Case:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row."""
-        return self.row_type.value_bytes * self.shape.embedding_dim
+        """Bytes of a row."""
+        return 4 * self.shape.embedding_dim
 
     @property
     def state_bytes(self) -> int:
-        """Of a row's optimizer state."""
+        """Bytes of a row's optimizer state."""
         return self.spec.optimizer.state_bytes(self.shape.embedding_dim)
 
     @property
     def record_bytes(self) -> int:
-        """Of a row with its optimizer state."""
+        """Bytes of a row with its optimizer state."""
         return self.row_bytes + self.state_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory of rows, state and index; rows that compute where they lie are counted as the device's."""
+        if "all rows" in self.device_bytes:
+            return 0
+        return self.system_class.required_bytes(self.spec).get(Tier.HOST, 0)
 
     @cached_property
     def device_bytes(self) -> dict[str, int]:
@@ -204,7 +166,7 @@ class Case:
 
     def _embedding_bytes(self) -> dict[str, int]:
         spec = self.spec
-        if self.name in _RESIDENT or (self.shape.device == "cpu" and self.name in _UVM | CACHING and not self.caches):
+        if self.name in RESIDENT or (self.shape.device == "cpu" and self.name in UVM | CACHING and not self.caches):
             return {"all rows": spec.row_bytes, "optimizer state of all rows": spec.state_bytes}
         if self.name == "freq_cache":
             cached = self.slots * self.record_bytes
@@ -216,6 +178,6 @@ class Case:
         if self.name in CACHING:
             slot, least = slot_bytes(spec, spec.tables), uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
             return {"cached rows": self.slots * slot, "index and row-wise state of all rows": least - WAYS * slot}
-        if self.name in _UVM:
+        if self.name in UVM:
             return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}
         return {"what the system says it needs": self.system_class.required_bytes(spec).get(Tier.DEVICE, 0)}

@@ -1,23 +1,19 @@
 """Command line: `python -m suite advise`."""
 
-import enum
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from suite.advise import tables
-from suite.advise.advising import advise
-from suite.advise.against import predicted_again
-from suite.advise.calibrate.calibrate import CalibrationFailed
-from suite.advise.case import RowType
-from suite.advise.described import EXAMPLES, DescribedCosts, Matmul, load_hardware
-from suite.records.environment import VIRTUAL_DEVICE, visible_gpu
+from suite.advise.advise import Advice, Advised, advise
+from suite.advise.bound import EXAMPLES, load_hardware
+from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
 from suite.records.record import Cell
 from suite.records.shown import ShownConsole
-from suite.records.store import write_atomically
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, open_datasets, plan_cells
 from suite.simulate.options import (
@@ -25,55 +21,29 @@ from suite.simulate.options import (
     BatchSizeOption,
     DataDirOption,
     JsonOption,
-    OutOption,
     QuietOption,
     SeedOption,
     WorkloadOption,
-    check_output,
     parse_ratios,
 )
-from suite.tables.sheet import csv_text
+from suite.tables.quantities import amount, binary_bytes
+from suite.tables.terminal import print_line, print_table
 from systems import registry
 from systems.registry import Variant, split_list
 from workloads.prepared import find_prepared
 from workloads.progress import Shown
 
-SYSTEMS = {
-    "cpu": (
-        "full_gpu",
-        "torchrec_uvm",
-        "reference",
-        "freq_cache[policy=static]",
-        "freq_cache[policy=lfu]",
-        "freq_cache[policy=lru]",
-        "freq_cache[policy=lfu,look_ahead=16]",
-    ),
-    "cuda": (
-        "full_gpu",
-        "fbgemm_uvm",
-        "fbgemm_uvm_caching[policy=lru]",
-        "fbgemm_uvm_caching[policy=lfu]",
-        "fbgemm_uvm_caching[prefetch=on]",
-        "freq_cache[policy=static]",
-        "freq_cache[policy=lfu]",
-        "freq_cache[policy=static,look_ahead=16]",
-        "freq_cache[policy=lfu,look_ahead=16]",
-    ),
-}
-"""What `all` weighs by device. On a CPU fbgemm's UVM variants are what `full_gpu` is."""
-_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-
-
-class RowTypes(enum.StrEnum):
-    """Which types of rows to weigh."""
-
-    FP32 = "fp32"
-    FP16 = "fp16"
-    ALL = "all"
+SYSTEMS = ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "freq_cache", "freq_cache[policy=lfu]", "cpu_embeddings")
+"""The systems of `--systems all`."""
+_HEADS = ("system", "cached", "device", "host", "", "hits", "compute\nms", "link\nms", "bound\nit/s", "published\nit/s")
+_RATIOS = (0.01, 0.05, 0.2)
+_LEGEND = (
+    "Device memory is that of rows, index, model and activations at the peak of a step. A step takes no less than its "
+    "bound: what it computes and moves at peak rates, all paths at once. It is no prediction: run_bench.py measures."
+)
 
 
 def advise_command(
-    context: typer.Context,
     *,
     workload: WorkloadOption = "criteo_kaggle",
     scale: Annotated[
@@ -85,11 +55,11 @@ def advise_command(
         typer.Option(help="What rows, model and activations may take, e.g. 8GiB; default: the device's, none on a CPU"),
     ] = None,
     hardware: Annotated[
-        str | None, typer.Option(help=f"A machine one does not have: {', '.join(EXAMPLES)}, or a JSON file")
+        str | None,
+        typer.Option(help=f"Bound steps on this machine: {', '.join(EXAMPLES)}, or a JSON file"),
     ] = None,
-    matmul: Annotated[Matmul, typer.Option(help="Products on --hardware; torch's default is fp32")] = Matmul.FP32,
+    tf32: Annotated[bool, typer.Option("--tf32", help="Dense layers multiply in TF32 on --hardware")] = False,
     systems: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru]")] = "all",
-    row_types: Annotated[RowTypes, typer.Option(help="What rows are kept in")] = RowTypes.FP32,
     cache_ratio: Annotated[
         str | None, typer.Option(help="Cached rows as shares of all rows, e.g. 0.01,0.05,0.2 or 0.001:0.5")
     ] = None,
@@ -102,95 +72,53 @@ def advise_command(
         int | None, typer.Option(min=2, help="Replayed to count misses, a third of them uncounted; default: 150")
     ] = None,
     seed: SeedOption = 0,
-    seconds: Annotated[float, typer.Option(min=0.01, help="How long to calibrate")] = 45.0,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="A results directory: predict its cells, and say how far the predictions are off"),
-    ] = None,
-    out: OutOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict step time and device memory of every system and cache size, and recommend one.
+    """Memory that every system and cache size needs, and with --hardware the least time of a step.
 
-    Costs are measured on this machine in under two minutes, on streams of their own, or taken from a described machine;
-    misses come from a replay of the workload's ids. Nothing is fitted to the steps that are predicted.
+    Bytes follow from the systems' own sizing, and nothing is built or measured. With --hardware the workload's ids are
+    replayed, and what a step must compute and move is set against the machine's peak rates: a bound, beside the
+    published rates where there are some.
 
     For example:
 
     - `python -m suite advise --workload avazu`
-    - `python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB --out advice/`
-    - `python -m suite advise --hardware my_gpu.json --row-types all`
-    - `python -m suite advise --against results`
+    - `python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB`
+    - `python -m suite advise --hardware my_gpu.json --json`
     """
     shown = Shown(quiet=quiet or as_json)
-    with errors_told(CalibrationFailed) as errors:
-        described = None if hardware is None else DescribedCosts(load_hardware(hardware), matmul)
-        if against is not None:
-            _check_alone(context)
-            with shown:
-                accuracy = predicted_again(against, described, data_dir=data_dir, seconds=seconds, on_progress=shown)
-            if as_json:
-                typer.echo(accuracy.model_dump_json(indent=1))
-            else:
-                tables.show_accuracy(accuracy, ShownConsole(markup=False, highlight=False))
-            return
-        if out is not None:
-            check_output(out)
+    with errors_told() as errors:
+        described = None if hardware is None else load_hardware(hardware)
         gpu = visible_gpu()
-        if described is None and gpu is not None and gpu.model == VIRTUAL_DEVICE:
-            raise BadOption(
-                f"--hardware: the device here is a {gpu.model}, of which no time means anything: name a machine, as in "
-                "--hardware a100"
-            )
-        device = "cpu" if described is None and gpu is None else "cuda"
         cells, notes = _cells(
             workload,
             data_dir=data_dir,
-            systems=_systems(systems, device),
-            device=device,
+            systems=_systems(systems),
+            device="cpu" if described is None and gpu is None else "cuda",
             scale=scale.value if scale else "full" if described else None,
             optimizer=optimizer.value,
             batch_size=batch_size,
             embedding_dim=embedding_dim,
             seed=seed,
+            tf32=tf32,
         )
         for note in notes:
             errors.print(f"note: {note}", style="dim")
-        budget = described.hardware.device_memory_bytes if described else gpu.memory_bytes if gpu else None
+        budget = described.device_memory_bytes if described else gpu.memory_bytes if gpu else None
         with shown:
             advice = advise(
                 cells,
                 described,
-                row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
                 ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
                 budget=parse_bytes(device_memory, flag="--device-memory") if device_memory is not None else budget,
                 batches=batches,
-                seconds=seconds,
                 on_progress=shown,
             )
-        if out is not None:
-            write_atomically(out / "advice.json", advice.model_dump_json(indent=1) + "\n")
-            write_atomically(out / "advice.csv", csv_text(tables.frame(advice)))
-            tables.draw(advice, out / "advice.svg")
         if as_json:
             typer.echo(advice.model_dump_json(indent=1))
-            return
-        console = ShownConsole(markup=False, highlight=False)
-        tables.show(advice, console)
-        if out is not None:
-            console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)
-
-
-_WITH_AGAINST = {"against", "data_dir", "hardware", "matmul", "seconds", "as_json", "quiet"}
-
-
-def _check_alone(context: typer.Context) -> None:
-    """Refuse options beside --against that say what else to predict. Raises `BadOption`."""
-    for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        if source is not None and source.name == "COMMANDLINE" and option.name not in _WITH_AGAINST:
-            raise BadOption(f"{option.opts[0]} and --against exclude each other: the records say what to predict")
+        else:
+            show(advice, ShownConsole(markup=False, highlight=False))
 
 
 def _cells(workload: str, *, data_dir: Path | None, **options: Any) -> tuple[list[Cell], list[str]]:  # noqa: ANN401
@@ -210,9 +138,9 @@ def _cells(workload: str, *, data_dir: Path | None, **options: Any) -> tuple[lis
     return plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
 
 
-def _systems(text: str, device: str) -> tuple[Variant, ...]:
-    """The variants to weigh, in order, each once."""
-    entries = [name for part in split_list(text) for name in (SYSTEMS[device] if part == "all" else (part,))]
+def _systems(text: str) -> tuple[Variant, ...]:
+    """The variants to show, in order, each once."""
+    entries = [name for part in split_list(text) for name in (SYSTEMS if part == "all" else (part,))]
     if not entries:
         raise BadOption(f"--systems: none named: give all, or some of {', '.join(registry.SYSTEMS)}")
     variants = tuple(dict.fromkeys(Variant.parse(entry) for entry in entries))
@@ -224,3 +152,40 @@ def _systems(text: str, device: str) -> tuple[Variant, ...]:
                 f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
             ) from None
     return variants
+
+
+def show(advice: Advice, console: Console) -> None:
+    """Print a table with a line per system and cache size, less empty columns, and why some systems have no line."""
+    budget = "no budget" if advice.budget_bytes is None else f"budget {binary_bytes(advice.budget_bytes)}"
+    print_line(
+        console,
+        f"{advice.workload}, scale {advice.scale}, batch {advice.batch_size:,}, dim {advice.embedding_dim}, "
+        f"{advice.optimizer}, {budget}{f'; bounds for {advice.hardware}' if advice.hardware else ''}",
+    )
+    console.line()
+    lines = []
+    for system, sizes in groupby(advice.rows, lambda row: row.system):
+        lines += [["" if number else system, *_cells_of(row)] for number, row in enumerate(sizes)]
+    filled = [index for index in range(len(_HEADS)) if any(line[index] for line in lines)]
+    if lines:
+        heads = [_HEADS[index] for index in filled]
+        text = [index for index, head in enumerate(heads) if head in ("system", "")]
+        print_table(console, heads, [[line[index] for index in filled] for line in lines], text=text)
+    for system, reason in advice.refused.items():
+        print_line(console, f"{system}: {reason}", style="dim")
+    print_line(console, _LEGEND, style="dim")
+
+
+def _cells_of(row: Advised) -> list[str]:
+    """The cells of a row behind its name."""
+    least, published = row.least_s, row.published_steps_per_s
+    rates = ("", "", "") if least is None else map(amount, (1e3 * least.compute, 1e3 * least.link, 1 / least.step))
+    return [
+        "" if row.cache_ratio is None else f"{row.cache_ratio:.2%}",
+        binary_bytes(sum(row.device_bytes.values())),
+        binary_bytes(row.host_bytes),
+        "overflow" if row.overflows else "" if row.fits else "too big",
+        "" if row.hit_rate is None else f"{row.hit_rate:.1%}",
+        *rates,
+        "" if published is None else f"{published:g}",
+    ]

@@ -1,4 +1,4 @@
-"""What the cost of a training step depends on beside its ids: the model, the batch and the size of the tables."""
+"""Bytes and flops of the model around the tables."""
 
 from itertools import accumulate, pairwise
 from typing import Literal, Self
@@ -11,16 +11,9 @@ from workloads.batch import Workload
 
 
 class Shape(Model):
-    """A step, its ids aside. Cells that share it share a calibration.
-
-    Rows are rounded to two digits: 5 % more of them costs nothing that a clock would show.
-    """
+    """What model and activations depend on."""
 
     tables: int = Field(ge=1)
-    rows: int = Field(ge=1)
-    """Of all tables."""
-    hotness: int = Field(ge=1)
-    """Ids per bag, rounded up."""
     embedding_dim: int
     batch_size: int = Field(ge=1)
     dense_columns: int = Field(ge=1)
@@ -28,15 +21,12 @@ class Shape(Model):
     top_mlp: tuple[int, ...]
     optimizer: str
     device: Literal["cpu", "cuda"]
-    tf32: bool = False
 
     @classmethod
     def of(cls, cell: Cell, workload: Workload) -> Self:
         """The shape of a cell, whose workload is `workload`."""
         return cls(
             tables=len(workload.tables),
-            rows=int(float(f"{sum(rows for _, rows in workload.tables):.1e}")),
-            hotness=-(-workload.batch_lookups // (workload.batch_size * len(workload.tables))),
             embedding_dim=cell.embedding_dim,
             batch_size=cell.batch_size,
             dense_columns=workload.dense_columns,
@@ -44,13 +34,7 @@ class Shape(Model):
             top_mlp=cell.top_mlp,
             optimizer=cell.optimizer,
             device=cell.device,
-            tf32=cell.tf32,
         )
-
-    @property
-    def batch_lookups(self) -> int:
-        """Ids per batch over all tables."""
-        return self.batch_size * self.tables * self.hotness
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
@@ -62,10 +46,14 @@ class Shape(Model):
 
     @property
     def dense_flops(self) -> float:
-        """Multiplications and additions of a step in matrix products: forward, and twice that in backward."""
-        features = self.tables + 1
+        """Multiplications and additions of a step in matrix products: forward, and twice that in backward.
+
+        Nobody wants the gradient of the dense columns, so the first layer has one product less.
+        """
         linear = sum(inputs * outputs for inputs, outputs in self.layers)
-        return 3 * 2.0 * self.batch_size * (linear + features * features * self.embedding_dim)
+        interaction = (self.tables + 1) ** 2 * self.embedding_dim
+        first_inputs, first_outputs = self.layers[0]
+        return 2.0 * self.batch_size * (3 * (linear + interaction) - first_inputs * first_outputs)
 
     @property
     def dense_parameters(self) -> int:
@@ -74,10 +62,9 @@ class Shape(Model):
 
     @property
     def activation_values(self) -> int:
-        """Values that forward leaves for backward: pooled rows, their products, what every layer puts out."""
+        """Values that forward leaves for backward: pooled rows, their products, the output of every layer."""
         features = self.tables + 1
-        per_sample = features * self.embedding_dim + features * features + sum(2 * out for _, out in self.layers)
-        return self.batch_size * per_sample
+        return self.batch_size * (features * self.embedding_dim + features**2 + sum(out for _, out in self.layers))
 
     @property
     def peak_values(self) -> int:

@@ -1,16 +1,29 @@
 """Command line: `python -m suite compare`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from suite.compare.compare import compare
-from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
-from suite.compare.runs import read_run
-from suite.compare.terminal import show
+from suite.compare.compare import BASELINE_SPEED, SPEED, Comparison, Unjudged, compare, speed_text
+from suite.compare.gate import FAILED, NOTHING_JUDGED, PASSED, GateResult, judge, parse_share
+from suite.compare.runs import Run, read_run
 from suite.records.exits import errors_told
 from suite.records.shown import ShownConsole
+from suite.tables.terminal import print_line, print_table
+
+_LEGEND = (
+    "Relative speed is that beside the baseline that took turns with the system in the same run: what slows both, the "
+    "machine or code that they share, cancels. x: RUN_B over RUN_A, geometric means over builds, with Welch's 95 % "
+    "interval, which knows the spread inside each run only. Beyond noise: it excludes 1, which chance alone does to "
+    "about 1 cell in 20. Of the baseline nobody can tell whether machine or code changed it."
+)
+_LISTED = 12
+"""Cells named in one line before the rest is counted."""
+_TOLD = (Unjudged.SAME_RECORDS, Unjudged.NO_BASELINE, Unjudged.NO_INTERVAL)
+"""Why a speed is not compared, where that is worth a line."""
 
 
 def compare_command(
@@ -22,14 +35,14 @@ def compare_command(
     fail_if_slower: Annotated[
         str | None, typer.Option(help="Gate: exit 1 if a cell lost more than this share of its speed, as in 10% or 0.1")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table")] = False,
     all_: Annotated[bool, typer.Option("--all", help="List cells without a change, too")] = False,
 ) -> None:
     """Two runs cell by cell: what became slower, larger or different in RUN_B, and whether that is beyond noise.
 
     Cells are matched by their whole configuration. What is compared is each system's speed relative to the baseline
-    that took turns with it in the same run, with an interval; the baseline's own speed is told apart. Changes come
-    first, cells without one in a line, and what differs between the machines above the numbers.
+    that took turns with it in the same run, with an interval; the baseline's own speed is told apart. Changes are lines
+    of one table, cells without one are counted, and what differs between the machines stands above the numbers.
 
     Examples: `python -m suite compare results/main results/branch`; `python -m suite compare baseline new
     --fail-if-slower 10%`; `python -m suite compare laptop server --json`.
@@ -44,13 +57,83 @@ def compare_command(
         for problem in (*before.problems, *after.problems):
             errors.print(f"skipped: {problem}", style="yellow")
         comparison = compare(before, after)
-    verdict = None if threshold is None else judge(comparison, threshold)
+    result = None if threshold is None else judge(comparison, threshold)
     if as_json:
-        typer.echo(comparison.to_json(None if verdict is None else verdict.content()), nl=False)
+        typer.echo(comparison.to_json(None if result is None else result.content()), nl=False)
     else:
-        show(comparison, verdict, ShownConsole(markup=False, highlight=False), everything=all_)
-    if verdict is None:
+        show(comparison, result, ShownConsole(markup=False, highlight=False), everything=all_)
+    if result is None:
         return
-    if verdict.exit_code == NOTHING_JUDGED:
-        errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(verdict.remedies)}", style="red")
-    raise typer.Exit(verdict.exit_code)
+    if result.exit_code == NOTHING_JUDGED:
+        errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(result.remedies)}", style="red")
+    raise typer.Exit(result.exit_code)
+
+
+def show(comparison: Comparison, result: GateResult | None, console: Console, *, everything: bool) -> None:
+    """Print a comparison, and what the gate found if there was one; with `everything` cells without a change, too."""
+    for run in (comparison.before, comparison.after):
+        print_line(console, f"{run.name}: {run.path}, {_counted(run)}", style="bold")
+    if not comparison.differences:
+        print_line(console, "Machine, packages and code are the same.")
+    for name, before, after in comparison.differences:
+        print_line(console, f"{name}: {before} -> {after}", indent=2)
+    for warning in comparison.warnings:
+        print_line(console, warning, style="yellow")
+    console.line()
+    changes, both = comparison.changes, comparison.both
+    told = [label for labels in comparison.unjudged(*_TOLD).values() for label in labels]
+    changed = {*changes.loc[changes["quantity"] != BASELINE_SPEED, "label"], *told}
+    quiet = both[~both["label"].isin(changed)]
+    lines = [[label, f"{what} {text}"] for label, what, text in changes[["label", "quantity", "text"]].to_numpy()]
+    if everything:
+        lines += [
+            [cell["label"], f"{SPEED} {speed_text(cell)}"] for cell in quiet[quiet["ratio"].notna()].to_dict("records")
+        ]
+    for in_run, row, text in (("left_only", "row_a", "only in RUN_A"), ("right_only", "row_b", "only in RUN_B")):
+        alone = comparison.cells[comparison.cells["in_run"] == in_run]
+        lines += [[cell["label"], f"{text}: {cell[row].status}"] for cell in alone.to_dict("records")]
+    if lines:
+        print_table(console, ["cell", "RUN_A -> RUN_B"], lines, text=(0, 1))
+    slower = int((both["beyond_noise"] & (both["ratio"] < 1)).sum())
+    faster = int(both["beyond_noise"].sum()) - slower
+    print_line(console, f"Relative speed beyond noise: {slower} slower, {faster} faster", style="bold")
+    hint = "" if everything or quiet.empty else " (--all lists them)"
+    print_line(console, f"No change beyond noise: {_count(len(quiet), 'cell')}{hint}")
+    for reason, labels in comparison.unjudged(*_TOLD).items():
+        print_line(console, f"Speed not compared, {reason.reason}: {_names(labels, everything=everything)}")
+    print_line(console, _LEGEND, style="dim")
+    if result is not None:
+        _show_result(result, console, everything=everything)
+
+
+def _counted(run: Run) -> str:
+    started = sorted(record.started_at[:10] for row in run.rows for record in row.records)
+    first, last = started[0], started[-1]
+    return f"{_count(len(started), 'record')} of {first}{f' to {last}' if last != first else ''}"
+
+
+def _show_result(result: GateResult, console: Console, *, everything: bool) -> None:
+    limit = f"--fail-if-slower {100 * result.threshold:g}%"
+    console.line()
+    for reason, labels in result.unjudged.items():
+        print_line(console, f"Not judged, {reason.reason}: {_names(labels, everything=everything)}")
+    if result.noisy:
+        loss, names = f"{100 * result.threshold:g} %", _names(result.noisy, everything=everything)
+        print_line(console, f"Too noisy to show a loss of {loss}, measure more rounds: {names}")
+    if result.exit_code == FAILED:
+        print_line(console, f"{limit}: failed, {_count(len(result.failures), 'reason')}", style="bold red")
+        for failure in result.failures:
+            print_line(console, failure, indent=2, style="red")
+    elif result.exit_code == PASSED:
+        noisy = f", {len(result.noisy)} of them too noisy" if result.noisy else ""
+        print_line(console, f"{limit}: passed, {_count(result.judged, 'cell')} judged{noisy}", style="bold green")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _names(labels: Sequence[str], *, everything: bool) -> str:
+    shown = labels if everything else labels[:_LISTED]
+    more = len(labels) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more (--all lists them)" if more else "")

@@ -1,131 +1,134 @@
-"""Two runs compared: every common cell with its speed and its changes, what only one has, and where they ran."""
+"""Two runs compared: speed beside the baseline's in both, what else changed, and where they were measured."""
 
+import enum
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from suite.compare.changes import Change, Kind, changes
-from suite.compare.environments import Difference, differences, warnings
-from suite.compare.runs import NoComparison, Pair, Run, labels, machine, match
-from suite.compare.speeds import Unjudged, compare_speeds
-from suite.records.groups import mixes_virtual
-from suite.tables.rows import Row
-from suite.tables.statistics import Estimate
+import pandas as pd
+
+from suite.compare.runs import NoComparison, Run, join, place
+from suite.records.groups import base_name, is_baseline, mixes_virtual
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.tables.quantities import MISSING, amount, megabytes, percent, score
+from suite.tables.rows import Row, one_line
+from suite.tables.statistics import Estimate, log_speeds, unpaired_ratio
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
-_NOTHING_TO_SAY = (None, Unjudged.ANOTHER_MACHINE, Unjudged.NOT_MEASURED, Unjudged.IS_THE_BASELINE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """A cell that both runs have.
+class Unjudged(enum.Enum):
+    """Why a change of speed cannot be told from noise: what is the matter, and what to do."""
 
-    Attributes:
-        ratio: RUN_B's speed over RUN_A's, each relative to the baseline beside it. None: there is nothing to compare.
-        unjudged: Why the ratio decides nothing. None: it does.
-        changes: All but speed.
+    NOT_MEASURED = ("not timed in both runs", "run systems that end ok in both, and not with another one's kernel")
+    SAME_RECORDS = (
+        "the same records in both runs, not measured again",
+        "measure RUN_B anew, into a directory of its own",
+    )
+    IS_THE_BASELINE = ("the baseline itself", "add the systems in question to both runs")
+    NO_BASELINE = ("no baseline beside it, in one run at least", "run full_gpu with it, under the same options")
+    ANOTHER_MACHINE = (
+        "measured on two machines, or with other threads",
+        "measure both runs on one machine with as many threads",
+    )
+    NO_INTERVAL = ("a single build: no interval", "run both with --rounds 3 or more")
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason = reason
+        self.remedy = remedy
+
+
+class Quantity(NamedTuple):
+    """A number of a `Row`, and from which difference on it counts as changed.
+
+    Differences up to `tolerance` are left out; it is relative to the value of RUN_A unless `difference` prints an
+    absolute one.
     """
 
-    label: str
-    pair: Pair
-    ratio: Estimate | None
-    unjudged: Unjudged | None
-    changes: tuple[Change, ...]
+    field: str
+    title: str
+    show: Callable[[float | None], str]
+    tolerance: float
+    difference: Callable[[float], str] | None = None
 
-    @property
-    def quiet(self) -> bool:
-        """Whether there is nothing to say of it."""
-        return not self.changes and not self.beyond_noise and self.unjudged in _NOTHING_TO_SAY
 
-    @property
-    def beyond_noise(self) -> bool:
-        """Whether the interval excludes 1."""
-        if self.ratio is None or self.ratio.low is None or self.ratio.high is None:
-            return False
-        return self.ratio.high < 1 - _ROUNDING or self.ratio.low > 1 + _ROUNDING
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else '-'}{amount(abs(value))}"
 
-    @property
-    def slower(self) -> bool:
-        """Whether RUN_B is slower beyond noise."""
-        return self.beyond_noise and self.ratio is not None and self.ratio.value < 1
 
-    def shows(self, loss: float) -> bool:
-        """Whether a loss of this share of speed would lie beyond noise, given the width of the interval."""
-        if self.ratio is None or self.ratio.high is None:
-            return False
-        return self.ratio.high / self.ratio.value * (1 - loss) < 1
+def _megabytes(value: float | None) -> str:
+    return MISSING if value is None else f"{megabytes(value)} MB"
 
-    def content(self) -> dict[str, object]:
-        """All of it for JSON."""
-        ratio, (before, after) = self.ratio, self.pair
-        found = _named(self.label, self.pair.before)
-        for letter, row in zip("ab", self.pair, strict=True):
-            found |= {
-                f"machine_{letter}": machine(row),
-                f"status_{letter}": row.status,
-                f"verified_{letter}": row.verified,
-                f"samples_per_s_{letter}": row.samples_per_s,
-            }
-        found["relative_speed"] = {
-            "a": before.ratio,
-            "b": after.ratio,
-            "builds_a": before.builds,
-            "builds_b": after.builds,
-            "ratio": ratio and ratio.value,
-            "low": ratio and ratio.low,
-            "high": ratio and ratio.high,
-            "beyond_noise": self.beyond_noise,
-            "not_judged": self.unjudged and self.unjudged.reason,
-        }
-        found["changes"] = [
-            {"quantity": one.quantity, "a": _plain(one.before), "b": _plain(one.after), "text": one.text}
-            for one in self.changes
-        ]
-        return found
+
+QUANTITIES = (
+    Quantity("auroc", "AUROC", score, 1e-4, _signed),
+    Quantity("accuracy", "accuracy", score, 1e-4, _signed),
+    Quantity("device_rows_bytes", "rows on the device", _megabytes, 0.01),
+    Quantity("device_state_bytes", "optimizer state on the device", _megabytes, 0.01),
+    Quantity("device_index_bytes", "index on the device", _megabytes, 0.01),
+    Quantity("device_staging_bytes", "staging on the device", _megabytes, 0.01),
+    Quantity("device_allocated_bytes", "peak allocated on the device", _megabytes, 0.01),
+    Quantity("device_reserved_bytes", "peak reserved on the device", _megabytes, 0.01),
+    Quantity("host_peak_rss_bytes", "peak resident on the host", _megabytes, 0.05),
+    Quantity("hit_rate", "hit rate", lambda rate: percent(rate, 2), 1e-3, lambda by: f"{_signed(100 * by)} points"),
+    Quantity("fetched_bytes_per_step", "fetched per step", _megabytes, 0.01),
+    Quantity("written_back_bytes_per_step", "written back per step", _megabytes, 0.01),
+)
+SPEED, BASELINE_SPEED = "relative speed", "it/s of the baseline"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Everything that is said of two runs; `only_...` are labels of the cells that the other lacks, with the cells."""
+    """Everything that is said of two runs.
+
+    Attributes:
+        cells: The outer join of the runs, see `join`, and for cells of both RUN_B's relative speed over RUN_A's
+            (`ratio`, `low`, `high`), whether the interval excludes 1 (`beyond_noise`), and why the ratio decides
+            nothing (`unjudged`; None: it does).
+        changes: A line per change in the order of their listing: `label`, `quantity`, `a`, `b` in SI units, and `text`.
+        differences: What differs between where the runs were measured: name, RUN_A's value, RUN_B's.
+    """
 
     before: Run
     after: Run
-    cells: tuple[Compared, ...]
-    only_before: tuple[tuple[str, Row], ...]
-    only_after: tuple[tuple[str, Row], ...]
-    differences: tuple[Difference, ...]
+    cells: pd.DataFrame
+    changes: pd.DataFrame
+    differences: tuple[tuple[str, str, str], ...]
     warnings: tuple[str, ...]
 
     @property
-    def beyond_noise(self) -> list[Compared]:
-        """Cells whose speed changed: slower before faster, largest first."""
-
-        def order(cell: Compared) -> tuple[bool, float]:
-            return not cell.slower, -abs(math.log(cell.ratio.value)) if cell.ratio is not None else 0.0
-
-        return sorted((cell for cell in self.cells if cell.beyond_noise), key=order)
-
-    def changed(self, kind: Kind) -> list[tuple[str, Change]]:
-        """Label and change of every cell, largest first."""
-        found = [(cell.label, change) for cell in self.cells for change in cell.changes if change.kind is kind]
-        return sorted(found, key=lambda item: -item[1].size)
+    def both(self) -> pd.DataFrame:
+        """The cells that both runs have."""
+        return self.cells[self.cells["in_run"] == "both"]
 
     def unjudged(self, *reasons: Unjudged) -> dict[Unjudged, list[str]]:
         """Labels of the cells whose speed decides nothing, by the reasons asked for."""
-        found = {reason: [cell.label for cell in self.cells if cell.unjudged is reason] for reason in reasons}
+        both = self.both
+        found = {reason: both.loc[[one is reason for one in both["unjudged"]], "label"].to_list() for reason in reasons}
         return {reason: labels for reason, labels in found.items() if labels}
 
     def to_json(self, gate: dict[str, object] | None) -> str:
         """The whole comparison, with what the gate found, as one JSON object in SI units; what is missing is null."""
-        content = {
-            "run_a": _run(self.before),
-            "run_b": _run(self.after),
-            "environment": [{"name": one.name, "a": one.before, "b": one.after} for one in self.differences],
+        runs = {
+            name: {
+                "path": str(run.path),
+                "records": sum(len(row.records) for row in run.rows),
+                "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in run.problems],
+            }
+            for name, run in (("run_a", self.before), ("run_b", self.after))
+        }
+        reasons = [one.reason if isinstance(one, Unjudged) else None for one in self.cells["unjudged"]]
+        cells = self.cells.drop(columns=["row_a", "row_b"]).assign(unjudged=reasons)
+        content = runs | {
+            "environment": [{"name": name, "a": old, "b": new} for name, old, new in self.differences],
             "warnings": self.warnings,
-            "cells": [cell.content() for cell in self.cells],
-            "only_in_a": [_only(label, row) for label, row in self.only_before],
-            "only_in_b": [_only(label, row) for label, row in self.only_after],
+            "cells": json.loads(cells.to_json(orient="records", double_precision=15)),
+            "changes": json.loads(self.changes.to_json(orient="records", double_precision=15)),
             "gate": gate,
         }
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -142,40 +145,165 @@ def compare(before: Run, after: Run) -> Comparison:
             "RUN_A and RUN_B: some records are of a virtual device and others were measured, so their numbers are not "
             "set side by side; give two runs of one kind"
         )
-    pairs, *only = match(before, after)
-    label = labels(before, after)
-    only_before, only_after = (tuple((label(row), row) for row in rows) for rows in only)
+    cells = join(before, after)
+    both = cells["in_run"] == "both"
+    speeds = [
+        compare_speeds(old, new) if shared else (None, None)
+        for old, new, shared in zip(cells["row_a"], cells["row_b"], both, strict=True)
+    ]
+    nothing = Estimate(value=math.nan, low=None, high=None)
+    for column, name in (("ratio", "value"), ("low", "low"), ("high", "high")):
+        cells[column] = pd.Series([getattr(estimate or nothing, name) for estimate, _ in speeds], dtype=float)
+    cells["beyond_noise"] = (cells["high"] < 1 - _ROUNDING) | (cells["low"] > 1 + _ROUNDING)
+    cells["unjudged"] = pd.Series([reason for _, reason in speeds], dtype=object)
+    found = [change for cell in cells[both].to_dict("records") for change in _changes(cell)]
+    changes = pd.DataFrame(found, columns=["label", "quantity", "a", "b", "text", "order", "size"], dtype=object)
+    changes = changes.sort_values(["order", "size"], kind="stable", ignore_index=True)
+    pairs = cells[both]
     return Comparison(
         before=before,
         after=after,
-        cells=tuple(
-            Compared(label=label(pair.before), pair=pair, ratio=ratio, unjudged=unjudged, changes=tuple(changes(pair)))
-            for pair, (ratio, unjudged) in zip(pairs, map(compare_speeds, pairs), strict=True)
-        ),
-        only_before=only_before,
-        only_after=only_after,
-        differences=tuple(differences(pairs)),
-        warnings=tuple(warnings(before, after, pairs)),
+        cells=cells,
+        changes=changes.drop(columns=["order", "size"]),
+        differences=tuple(_differences(pairs["row_a"], pairs["row_b"])),
+        warnings=tuple(_warnings(before, after, pairs)),
     )
 
 
-def _run(run: Run) -> dict[str, object]:
-    return {
-        "path": str(run.path),
-        "records": sum(len(row.records) for row in run.rows),
-        "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in run.problems],
-    }
+def compare_speeds(before: Row, after: Row) -> tuple[Estimate | None, Unjudged | None]:
+    """Compare a cell's ratios to the baseline: what slowed both down, machine or code, cancels.
+
+    The builds of two runs have nothing to do with each other: Welch's interval on the logarithms.
+
+    Returns:
+        RUN_B's ratio over RUN_A's, if there is something to compare, and why it decides nothing, unless it does.
+    """
+    pair = (before, after)
+    ours, theirs = ({(record.key, record.started_at) for record in row.records} for row in pair)
+    if any(row.steps_per_s is None for row in pair):
+        return None, Unjudged.NOT_MEASURED
+    if ours & theirs:
+        return None, Unjudged.SAME_RECORDS
+    if is_baseline(before.system):
+        return None, Unjudged.IS_THE_BASELINE
+    if any(row.ratio is None for row in pair):
+        return None, Unjudged.NO_BASELINE
+    ratio = unpaired_ratio(*(log_speeds(row.records).values() for row in (after, before)))
+    if ratio.low is None:
+        return ratio, Unjudged.NO_INTERVAL
+    return ratio, Unjudged.ANOTHER_MACHINE if place(before) != place(after) else None
 
 
-def _named(label: str, row: Row) -> dict[str, object]:
-    cell = row.cell
-    return {"label": label, "system": cell.system, "workload": cell.workload, "setting": cell.setting}
+def speed_text(cell: dict[str, Any]) -> str:
+    """Relative speeds of a cell in both runs, their ratio and its interval."""
+    low, high = cell["low"], cell["high"]
+    interval = "no interval" if math.isnan(low) else f"{_ratio(low)} to {_ratio(high)}"
+    return f"{amount(cell['vs_baseline_a'])} -> {amount(cell['vs_baseline_b'])}: x {_ratio(cell['ratio'])} ({interval})"
 
 
-def _only(label: str, row: Row) -> dict[str, object]:
-    return _named(label, row) | {"machine": machine(row), "status": row.status}
+def _ratio(value: float) -> str:
+    """Three decimals, or as many as tell it from 0 and from 1."""
+    if not 0.1 <= value < 10:
+        return amount(value)
+    return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
 
 
-def _plain(value: float | str | None) -> float | str | None:
-    """JSON has no NaN: as in records, it is a word."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def _changes(cell: dict[str, Any]) -> Iterator[dict[str, object]]:
+    """Everything of a cell that differs by more than its tolerance; `order` and `size` sort it."""
+    before, after, ratio = cell["row_a"], cell["row_b"], cell["ratio"]
+
+    def change(quantity: str, old: object, new: object, text: str, *, order: int, size: float) -> dict[str, object]:
+        values = {"label": cell["label"], "quantity": quantity, "a": old, "b": new, "text": text}
+        return values | {"order": order, "size": -size}
+
+    if cell["beyond_noise"]:
+        slower = ratio < 1
+        size = abs(math.log(ratio))
+        yield change(SPEED, before.ratio, after.ratio, speed_text(cell), order=0 if slower else 1, size=size)
+    if before.status is not after.status:
+        where = f" in phase {after.phase}" if after.phase else ""
+        text = f"{before.status} -> {after.status}{where}{f': {one_line(after.reason)}' if after.reason else ''}"
+        lost = math.inf if before.status is Status.OK else 0.0
+        yield change("status", before.status.value, after.status.value, text, order=2, size=lost)
+    old, new = before.verified, after.verified
+    # how far apart within a tolerance may differ from one run to the next
+    if old is not None and new is not None and old.split()[0] != new.split()[0]:
+        text = f"{old} -> {new}{'' if after.passed else ', verification lost'}"
+        yield change("verified", old, new, text, order=3, size=0.0 if after.passed else math.inf)
+    if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
+        for number, quantity in enumerate(QUANTITIES):
+            values = _values(quantity.field, before, after)
+            difference = _difference(quantity, *values)
+            if difference is not None:
+                text = f"{' -> '.join(map(quantity.show, values))}{difference[1]}"
+                yield change(quantity.title, *values, text, order=4 + number, size=difference[0])
+    if cell["unjudged"] is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
+        shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
+        text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
+        yield change(BASELINE_SPEED, before.steps_per_s, after.steps_per_s, text, order=99, size=0.0)
+
+
+def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:
+    """A quantity in both runs; quality over the rounds that both measured, because rounds differ in seed."""
+    if field not in ("auroc", "accuracy"):
+        return getattr(before, field), getattr(after, field)
+    old, new = (
+        {run.cell.round: getattr(run.measurement.quality, field) for run in row.records if run.measurement is not None}
+        for row in (before, after)
+    )
+    shared = old.keys() & new.keys()
+    return (
+        (fmean(old[number] for number in shared), fmean(new[number] for number in shared)) if shared else (None, None)
+    )
+
+
+def _difference(quantity: Quantity, old: float | None, new: float | None) -> tuple[float, str] | None:
+    """Size of a change and how it is printed; None where it is within the tolerance."""
+    if old is None or new is None:
+        return None if old is new else (math.inf, "")
+    if abs(new - old) <= quantity.tolerance * (1.0 if quantity.difference else abs(old)):
+        return None
+    if quantity.difference is not None:
+        return abs(new - old), f" ({quantity.difference(new - old)})"
+    return (abs(new / old - 1), f" ({_signed(100 * (new / old - 1))} %)") if old else (math.inf, "")
+
+
+def _differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
+    """What differs between where two runs were measured; several values where a run mixes them, the latest last."""
+    old, new = (_environment(record for row in rows for record in row.records) for rows in (before, after))
+    for name in dict.fromkeys([*old, *new]):
+        values = [", ".join(side.get(name, ["none"])) for side in (old, new)]
+        if values[0] != values[1]:
+            yield name, values[0], values[1]
+
+
+def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:
+    """Machine, code, threads, packages and how turns were taken: values by name, each once, in order of time."""
+    found: dict[str, dict[str, None]] = {}
+    for record in sorted(records, key=lambda record: record.order):
+        for field, value in record.environment.model_dump(exclude={"machine", "packages"}, exclude_none=True).items():
+            if field == "system_code":
+                name, shown = f"code of {base_name(record.cell.system)}", str(value)
+            elif field.endswith("_bytes"):
+                name, shown = field.removesuffix("_bytes").replace("_", " "), f"{amount(value / 1e9)} GB"
+            else:
+                name, shown = field, str(value)
+            found.setdefault(name, {})[shown] = None
+        for name, version in sorted(record.environment.packages.items()):
+            found.setdefault(name, {})[version] = None
+        if record.turns is not None:
+            found.setdefault("turns taken", {})[record.turns.way] = None
+    return found
+
+
+def _warnings(before: Run, after: Run, pairs: pd.DataFrame) -> Iterator[str]:
+    """What a reader has to know before the numbers."""
+    if any(place(old) != place(new) for old, new in zip(pairs["row_a"], pairs["row_b"], strict=True)):
+        yield "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."
+    for run, rows in ((before, pairs["row_a"]), (after, pairs["row_b"])):
+        disturbed = [record for row in rows for record in row.records if record.disturbed]
+        if disturbed:
+            yield (
+                f"{run.name} has {len(disturbed)} record{'s' if len(disturbed) > 1 else ''} of a disturbed machine, "
+                f"e.g. {disturbed[0].cell.label}: {'; '.join(disturbed[0].disturbed)}; measure them again with --fresh."
+            )

@@ -3,17 +3,17 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from suite.compare.compare import Compared, Comparison
+from suite.compare.compare import Comparison, Unjudged
 from suite.compare.runs import NoComparison
-from suite.compare.speeds import Unjudged
 from suite.records.status import Status
 
 PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class GateResult:
     """What the gate found, where the share `threshold` of speed may be lost.
 
     Attributes:
@@ -67,7 +67,7 @@ def parse_share(text: str) -> float:
     return value
 
 
-def judge(comparison: Comparison, threshold: float) -> Verdict:
+def judge(comparison: Comparison, threshold: float) -> GateResult:
     """Decide whether RUN_B may pass.
 
     A cell fails that
@@ -78,27 +78,31 @@ def judge(comparison: Comparison, threshold: float) -> Verdict:
     - was ok in RUN_A and is not in RUN_B, or is missing there;
     - was verified in RUN_A and is not in RUN_B.
     """
-    failures = [sentence for cell in comparison.cells for sentence in _failures(cell, threshold)]
+    both, cells = comparison.both, comparison.cells
+    judged = both[both["unjudged"].isna()]
+    failures = [sentence for cell in both.to_dict("records") for sentence in _failures(cell, threshold)]
+    gone = cells[cells["in_run"] == "left_only"]
     failures += [
-        f"{label}: ok in RUN_A, missing from RUN_B" for label, row in comparison.only_before if row.status is Status.OK
+        f"{label}: ok in RUN_A, missing from RUN_B"
+        for label, row in zip(gone["label"], gone["row_a"], strict=True)
+        if row.status is Status.OK
     ]
-    judged = [cell for cell in comparison.cells if cell.unjudged is None]
-    return Verdict(
+    shown = judged["high"] / judged["ratio"] * (1 - threshold) < 1  # a loss of the threshold would lie beyond noise
+    noisy = judged.loc[~judged["beyond_noise"] & ~shown, "label"] if threshold else ()
+    return GateResult(
         threshold=threshold,
         judged=len(judged),
         failures=tuple(failures),
-        noisy=tuple(cell.label for cell in judged if threshold and not cell.beyond_noise and not cell.shows(threshold)),
+        noisy=tuple(noisy),
         unjudged=comparison.unjudged(*Unjudged),
     )
 
 
-def _failures(cell: Compared, threshold: float) -> Iterator[str]:
-    before, after = cell.pair
+def _failures(cell: dict[str, Any], threshold: float) -> Iterator[str]:
+    label, before, after, ratio = cell["label"], cell["row_a"], cell["row_b"], cell["ratio"]
     if before.status is Status.OK and after.status is not Status.OK:
-        yield f"{cell.label}: ok in RUN_A, {after.status} in RUN_B"
+        yield f"{label}: ok in RUN_A, {after.status} in RUN_B"
     elif before.passed and not after.passed:
-        yield f"{cell.label}: verified in RUN_A, not in RUN_B"
-    ratio = cell.ratio
-    judged = cell.unjudged is None and cell.slower
-    if judged and ratio is not None and ratio.value < 1 - threshold:
-        yield f"{cell.label}: slower by {100 * (1 - ratio.value):.1f} %, more than {100 * threshold:g} %"
+        yield f"{label}: verified in RUN_A, not in RUN_B"
+    if cell["unjudged"] is None and cell["beyond_noise"] and ratio < 1 - threshold:
+        yield f"{label}: slower by {100 * (1 - ratio):.1f} %, more than {100 * threshold:g} %"

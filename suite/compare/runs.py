@@ -1,10 +1,11 @@
-"""Two runs to compare: the records below a path, and which cells of two runs are the same."""
+"""Two runs to compare: the records below a path as a frame with a line per cell, and what cells are called."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+
+import pandas as pd
 
 from suite.records.groups import group_records
 from suite.records.options import BadOption
@@ -38,19 +39,7 @@ class Run:
     @property
     def several_places(self) -> bool:
         """Whether it was measured on several machines; with other threads a machine is not the same."""
-        return len({_place(row) for row in self.rows}) > 1
-
-
-class Pair(NamedTuple):
-    """A cell as both runs have it."""
-
-    before: Row
-    after: Row
-
-    @property
-    def another_machine(self) -> bool:
-        """Whether its speeds are of two machines; with other threads a machine is not the same."""
-        return _place(self.before) != _place(self.after)
+        return len({place(row) for row in self.rows}) > 1
 
 
 def machine(row: Row) -> str:
@@ -58,7 +47,8 @@ def machine(row: Row) -> str:
     return row.records[0].environment.machine
 
 
-def _place(row: Row) -> tuple[str, int]:
+def place(row: Row) -> tuple[str, int]:
+    """Where a row was measured: machine and threads."""
     return machine(row), row.records[0].environment.threads
 
 
@@ -95,11 +85,12 @@ def read_run(name: str, path: Path) -> Run:
     return Run(name=name, path=path, files=records, problems=tuple(problems))
 
 
-def match(before: Run, after: Run) -> tuple[list[Pair], list[Row], list[Row]]:
-    """Find the cells that two runs share, machine by machine; two runs of one machine each are compared in any case.
+def join(before: Run, after: Run) -> pd.DataFrame:
+    """The outer join of two runs over whole configurations, machine by machine where a run has several.
 
     Returns:
-        The pairs in the order of the published tables, and the cells that only RUN_A and only RUN_B has.
+        A line per cell in the order of the published tables, RUN_A's first: `label`, what identifies it, `in_run`
+        (`both`, `left_only`, `right_only`), and of each run, ending in `_a` and `_b`, figures and the `Row` as `row`.
 
     Raises:
         NoComparison: both paths lead to the same files, or the runs have no cell in common.
@@ -107,43 +98,61 @@ def match(before: Run, after: Run) -> tuple[list[Pair], list[Row], list[Row]]:
     if {path.resolve() for path in before.files} == {path.resolve() for path in after.files}:
         raise NoComparison(f"RUN_A and RUN_B are the same records, those of {before.path}; give two different runs")
     by_place = before.several_places or after.several_places
+    facts = pd.DataFrame([_facts(row) for row in (*before.rows, *after.rows)], dtype=object)
+    labels = _labels(facts, ignored=() if by_place else ("machine", "threads"))
+    frames = [
+        pd.DataFrame([_line(row, by_place=by_place) for row in run.rows]).assign(label=own, order=range(len(own)))
+        for run, own in ((before, labels[: len(before.rows)]), (after, labels[len(before.rows) :]))
+    ]
+    joined = frames[0].merge(
+        frames[1], how="outer", on=["place", "workload", "setting", "system"], suffixes=("_a", "_b"), indicator="in_run"
+    )
+    if not (joined["in_run"] == "both").any():
+        raise NoComparison(_nothing_in_common(facts[: len(before.rows)], facts[len(before.rows) :]))
+    joined.insert(0, "label", joined["label_a"].fillna(joined["label_b"]))
+    joined = joined.sort_values(["order_a", "order_b"], ignore_index=True)
+    return joined.drop(columns=["place", "label_a", "label_b", "order_a", "order_b"])
 
-    def key(row: Row) -> tuple[object, ...]:
-        return by_place and _place(row), row.cell.setting, row.system
 
-    sought = {key(row): row for row in after.rows}
-    found = [(row, sought.pop(key(row), None)) for row in before.rows]
-    pairs = [Pair(row, other) for row, other in found if other is not None]
-    if not pairs:
-        raise NoComparison(_nothing_in_common(before, after))
-    return pairs, [row for row, other in found if other is None], list(sought.values())
-
-
-def labels(before: Run, after: Run) -> Callable[[Row], str]:
-    """What gives cells short names: system, workload, and what tells a cell from others of its workload in two runs."""
-    # Where each run has one machine only, there is nothing to tell apart, even if they are two.
-    alike = () if before.several_places or after.several_places else ("machine", "threads")
-    values: dict[tuple[str, str], set[object]] = {}
-    for row in (*before.rows, *after.rows):
-        for name, value in _facts(row).items():
-            values.setdefault((row.cell.workload, name), set()).add(value)
-
-    def label(row: Row) -> str:
-        workload = row.cell.workload
-        facts = [
-            _spoken(name, fact)
-            for name, fact in _facts(row).items()
-            if len(values[workload, name]) > 1 and name not in alike
-        ]
-        return ", ".join([f"{row.system} x {workload}", *facts])
-
-    return label
+def _line(row: Row, *, by_place: bool) -> dict[str, object]:
+    return {
+        "place": str(place(row)) if by_place else "",
+        "workload": row.cell.workload,
+        "setting": row.cell.setting,
+        "system": row.system,
+        "machine": machine(row),
+        "status": row.status.value,
+        "verified": row.verified,
+        "samples_per_s": row.samples_per_s,
+        "vs_baseline": row.ratio,
+        "builds": row.builds,
+        "row": row,
+    }
 
 
 def _facts(row: Row) -> dict[str, object]:
     facts = {name: getattr(row.cell, name) for name in Cell.model_fields if name not in _NOT_IN_LABELS}
-    place = dict(zip(("machine", "threads"), _place(row), strict=True))
-    return facts | {"cache": cache(row.cell)} | place
+    where = dict(zip(("machine", "threads"), place(row), strict=True))
+    return (
+        {"cell": f"{row.system} x {row.cell.workload}", "workload": row.cell.workload}
+        | facts
+        | where
+        | {"cache": cache(row.cell)}
+    )
+
+
+def _labels(facts: pd.DataFrame, *, ignored: Sequence[str]) -> list[str]:
+    """Short names of cells: system, workload, and what tells a cell from others of its workload in two runs."""
+    labels = dict.fromkeys(facts.index, "")
+    for _, alike in facts.groupby("workload"):
+        several = [
+            name
+            for name in alike.columns.drop(["cell", "workload", *ignored])
+            if len({str(value) for value in alike[name]}) > 1
+        ]
+        for index, row in alike.to_dict("index").items():
+            labels[index] = ", ".join([row["cell"], *(_spoken(name, row[name]) for name in several)])
+    return list(labels.values())
 
 
 def _spoken(name: str, value: object) -> str:
@@ -155,22 +164,15 @@ def _spoken(name: str, value: object) -> str:
     return f"{name.replace('_', ' ')} {shown}"
 
 
-def _nothing_in_common(before: Run, after: Run) -> str:
+def _nothing_in_common(before: pd.DataFrame, after: pd.DataFrame) -> str:
     """The sentence that says in what two runs differ altogether."""
-    facts = [
-        [{"cell": f"{row.system} x {row.cell.workload}"} | _facts(row) for row in run.rows] for run in (before, after)
-    ]
     apart = []
-    for name in facts[0][0]:
-        ours, theirs = ({row[name] for row in rows} for rows in facts)
+    for name in before.columns.drop("workload"):
+        ours, theirs = ({str(value) for value in side[name]} for side in (before, after))
         if not ours & theirs:
-            apart.append(f"{name.replace('_', ' ')} {_listed(ours)} against {_listed(theirs)}")
+            apart.append(f"{name.replace('_', ' ')} {', '.join(sorted(ours))} against {', '.join(sorted(theirs))}")
     differ = f": they differ in {'; '.join(apart)}" if apart else ""
     return (
         f"RUN_A and RUN_B have no cell in common{differ}; run the same systems, workloads and options in both, and "
         "give each machine's records as a directory of its own"
     )
-
-
-def _listed(values: Collection[object]) -> str:
-    return ", ".join(sorted(map(str, values)))

@@ -9,9 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from suite.doctor.examine import examine
-from suite.doctor.finding import Finding, Level
-from suite.doctor.machine import this_machine
+from suite.doctor.checks import Finding, Level, examine
 from suite.records.exits import errors_told
 from suite.records.options import BadOption
 from suite.records.shown import ShownConsole
@@ -28,8 +26,8 @@ def doctor_command(
 ) -> None:
     """What on this machine would spoil a benchmark, each finding with a remedy.
 
-    Looks at processes, clocks, cores, memory, disks, packages, the environment, the GPU and its link. It only reads:
-    nothing is changed. What the machine does not say is `unknown`, with the reason.
+    Looks at load, governor, CPU quota, room in memory and on disk, packages, the GPU's link and who uses the GPU. It
+    only reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
 
     For example: `python -m suite doctor --strict --seconds 10`.
 
@@ -39,8 +37,8 @@ def doctor_command(
     with errors_told(left="the checks were not finished") as errors:
         if not 0 < seconds <= _LONGEST_S:  # NaN compares false with everything
             raise BadOption(f"--seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}")
-        with errors.status("watching what else computes, then importing torch and the other packages"):
-            findings = examine(this_machine(seconds=seconds))
+        with errors.status("watching what else computes"):
+            findings = examine(seconds=seconds)
     show(findings, ShownConsole(markup=False, highlight=False))
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))

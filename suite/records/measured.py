@@ -1,8 +1,11 @@
 """The parts of what a cell measures: how long its parts took, quality, memory, traffic, its drive and its ranks."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Literal, Self
 
-from suite.records.base import AtLeastOne, Model
+from pydantic import model_validator
+
+from suite.records.base import AtLeastOne, Count, Model, Place, Share, refuse
 
 
 class Timing(Model):
@@ -27,17 +30,17 @@ class QualityPoint(Model):
     samples: int
     """Trained on by the end of the part."""
     loss: float
-    auroc: float | None
+    auroc: Share | None
     """Over the part; None where all its labels are equal."""
 
 
 class Quality(Model):
     """On the test split after training."""
 
-    auroc: float
-    accuracy: float
+    auroc: Share
+    accuracy: Share
     samples: int
-    best_auroc: float | None = None
+    best_auroc: Share | None = None
     """Of the model that planted the labels, on the same test samples' stream; None where labels are real."""
     final_loss: float
     points: tuple[QualityPoint, ...] = ()
@@ -64,20 +67,39 @@ class Traffic(Model):
     """Counted over `steps` steps of the same stream for every system. None: not known."""
 
     steps: AtLeastOne
-    lookups: int | None = None
-    unique_ids: int | None = None
-    unique_misses: int | None = None
-    lookup_misses: int | None = None
-    bytes_fetched: int | None = None
-    bytes_written_back: int | None = None
-    overflow_batches: int = 0
-    late_batches: int | None = None
+    lookups: Count | None = None
+    unique_ids: Count | None = None
+    unique_misses: Count | None = None
+    lookup_misses: Count | None = None
+    bytes_fetched: Count | None = None
+    bytes_written_back: Count | None = None
+    overflow_batches: Count = 0
+    late_batches: Count | None = None
     planning_wait_s: float | None = None
     fetch_wait_s: float | None = None
     write_back_wait_s: float | None = None
     """What the training thread waited for plans, reads and write-backs, or took to do them itself."""
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where known."""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        refuse("Traffic", self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[tuple[Place, str]]:
+        counted = {name: value for name, value in self if isinstance(value, int)}
+        for fewer, more in (("unique_misses", "unique_ids"), ("unique_ids", "lookups"), ("lookup_misses", "lookups")):
+            if fewer in counted and more in counted and counted[fewer] > counted[more]:
+                yield (fewer,), f"found {counted[fewer]}, more than the {counted[more]} of {more}"
+        tables = self.per_table or {}
+        for table, (unique, misses) in tables.items():
+            if not 0 <= misses <= unique:
+                yield ("per_table", table), f"found {misses} misses of {unique} unique ids"
+        for name, column in (("unique_ids", 0), ("unique_misses", 1)):
+            total = sum(pair[column] for pair in tables.values())
+            if self.per_table is not None and name in counted and counted[name] != total:
+                yield (name,), f"found {counted[name]}, the tables of per_table add up to {total}"
 
     @property
     def wait_s(self) -> float | None:

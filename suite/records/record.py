@@ -1,16 +1,18 @@
 """What one run of one cell leaves behind: its configuration, its environment and what was measured.
 
-The models below are the schema of the JSON files under `results/`, published as `schema/record-1.json`; units end the
-field names.
+The models below are the schema of the JSON files under `results/`, and their validators the rules that hold whenever a
+file is loaded; units end the field names.
 """
 
 import hashlib
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Final, Literal, Self
+from itertools import pairwise
+from typing import ClassVar, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
-from suite.records.base import AtLeastOne, Model
+from suite.records.base import AtLeastOne, Model, Place, refuse
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.measured import (
     DriveSpeed,
@@ -25,6 +27,7 @@ from suite.records.measured import (
 )
 from suite.records.status import Status
 from suite.records.turns import Conditions, Turns
+from systems.registry import CONTROLS
 
 SCHEMA_VERSION: Final = 1
 """A change of the models that older records do not fit is a new version."""
@@ -210,6 +213,95 @@ class Record(Model):
     """None: not timed; `measurement.computes_as` or a note says why."""
     optimum: Optimum | None = None
     """None: the system has no cache, or does not count its misses, or a note says why."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self, info: ValidationInfo) -> Self:
+        if info.mode == "json":  # a file; a run puts its records together part by part
+            refuse("Record", [what for rule in self._RULES for what in rule(self)])
+        return self
+
+    def _wrong_identity(self) -> Iterator[tuple[Place, str]]:
+        key = record_key(self.cell, self.environment)
+        if key != self.key:
+            yield (
+                ("key",),
+                (
+                    f"found {self.key[:60]!r}, but cell, code, packages and machine give {key!r}: somebody edited "
+                    "them; restore the file or measure it again"
+                ),
+            )
+        try:
+            zoned = datetime.fromisoformat(self.started_at).tzinfo is not None
+        except ValueError:
+            zoned = False
+        if not zoned:
+            yield ("started_at",), f"found {self.started_at[:60]!r}, expected a time in ISO 8601 with its zone"
+
+    def _wrong_outcome(self) -> Iterator[tuple[Place, str]]:
+        """What does not go with the status. What failed in its turns keeps what its cell had measured before."""
+        ok, checked = self.status is Status.OK, self.verification
+        if not (ok or (self.phase == "turns" and self.status is not Status.WRONG_ANSWER)):
+            for name in ("measurement", "turns"):
+                if getattr(self, name) is not None:
+                    yield (
+                        (name,),
+                        f"is there though the status is {self.status}: only ok has one, or a failure in turns",
+                    )
+        if ok and self.measurement is None:
+            yield ("measurement",), "is missing though the status is ok"
+        if ok and checked is None and self.cell.system.partition("[")[0] not in CONTROLS:
+            yield ("verification",), "is missing though the status is ok"
+        if ok and checked is not None and not checked.passed:
+            yield ("verification",), "did not pass though the status is ok: it has to be wrong_answer"
+        if self.status is Status.WRONG_ANSWER and (checked is None or checked.passed):
+            yield ("verification",), "shows no failed check though the status is wrong_answer"
+
+    def _wrong_measurement(self) -> Iterator[tuple[Place, str]]:
+        """Counts, points and optimum that are not of the steps that the cell says."""
+        cell, counted = self.cell, self.cell.counted_steps
+        if self.measurement is not None:
+            traffic, points = self.measurement.traffic, self.measurement.quality.points
+            if traffic is None and cell.counts:
+                yield ("measurement", "traffic"), "is missing though the first round counts it"
+            if traffic is not None and traffic.steps > counted:
+                yield ("measurement", "traffic", "steps"), f"found {traffic.steps}, cell.counted_steps says {counted}"
+            samples = [0, *(point.samples for point in points)]
+            if any(late <= early for early, late in pairwise(samples)) or samples[-1] > cell.steps * cell.batch_size:
+                grow = f"found samples {samples[1:]}, expected them to grow to the cell's at most"
+                yield ("measurement", "quality", "points"), grow
+        if self.optimum is not None:
+            for name, value in (("first_step", cell.steps - counted), ("steps", counted)):
+                found = getattr(self.optimum, name)
+                if found != value:
+                    yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
+
+    def _wrong_turns(self) -> Iterator[tuple[Place, str]]:
+        """Builds and turns that are not those of the cell; longer turns may be fewer."""
+        cell, turns = self.cell, self.turns
+        if turns is None:
+            return
+        if len(turns.system_s) != cell.builds:
+            yield ("turns", "system_s"), f"found {len(turns.system_s)} builds, cell.builds says {cell.builds}"
+        if turns.steps < cell.turn_steps:
+            yield ("turns", "steps"), f"found {turns.steps}, cell.turn_steps says {cell.turn_steps}"
+        fewest = cell.turns if turns.steps == cell.turn_steps else 1
+        for build, times in enumerate(turns.system_s):
+            if not fewest <= len(times) <= cell.turns:
+                yield ("turns", "system_s", build), f"found {len(times)} turns, cell.turns says {cell.turns}"
+
+    def _wrong_times(self) -> Iterator[tuple[Place, str]]:
+        """Times of a virtual device, which mean nothing."""
+        if not self.on_virtual_device:
+            return
+        spared, gpu = self.untimed(), self.environment.gpu
+        for name in ("turns", "conditions", "disturbed"):
+            if getattr(self, name) != getattr(spared, name):
+                yield (name,), f"is there though {gpu} has no speed: remove it"
+        for name in ("timing", "traffic", "ranks"):
+            if getattr(self.measurement, name, None) != getattr(spared.measurement, name, None):
+                yield ("measurement", name), f"has times though {gpu} has no speed: set them to null"
+
+    _RULES: ClassVar = (_wrong_identity, _wrong_outcome, _wrong_measurement, _wrong_turns, _wrong_times)
 
     @property
     def order(self) -> int:

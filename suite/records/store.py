@@ -1,7 +1,6 @@
 """Records as files: one JSON file per run of a cell, written whole or not at all."""
 
 import json
-import math
 import os
 import re
 import stat
@@ -12,21 +11,42 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from suite.records.record import SCHEMA_VERSION, Record, record_key
-from suite.records.turns import Turns
+from suite.records.base import EVERY_FIELD
+from suite.records.record import SCHEMA_VERSION, Record
 
 _MOST_BYTES = 1 << 24
 """Of a file that is read: a thousand times what a record takes."""
 _LARGEST = 2**63 - 1
+_SHOWN = 60
+"""Characters of a wrong value."""
 
 
 class StoreError(RuntimeError):
     """A file could not be written; the message names it and says what to do."""
 
 
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a record, or worth a warning: the place, as in `turns.system_s[1][3]`, and what is.
+
+    The place is empty for the file itself.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
+
+
 class NotARecord(Exception):
-    """Why a file under `records/` is skipped."""
+    """Why a file under `records/` is skipped; `findings` has every field that is wrong, if it could be read as JSON."""
+
+    def __init__(self, reason: str, findings: tuple[Finding, ...] = ()) -> None:
+        super().__init__(reason)
+        self.findings = findings or (Finding("", reason),)
 
 
 @dataclass(frozen=True)
@@ -83,8 +103,6 @@ class RecordStore:
         for path in paths:
             try:
                 record = to_record(read_content(path))
-                _check_key(record)
-                _check_turns(record.turns)
             except NotARecord as error:
                 problems.append(Problem(path, str(error)))
                 continue
@@ -187,35 +205,38 @@ def to_record(content: Mapping[str, Any]) -> Record:
     """The record that a file's content is.
 
     Raises:
-        NotARecord: it does not fit the models.
+        NotARecord: it does not fit the models, or breaks one of their rules.
     """
     try:
-        return Record.model_validate(content)
+        # from JSON, because there a strict validation takes lists for tuples and words for members of enums
+        return Record.model_validate_json(json.dumps(_numbers(content)), strict=True, context=EVERY_FIELD)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise NotARecord(f"is no valid record: {where}: {first['msg']}{more}") from error
+        findings = tuple(_finding(one) for one in error.errors(include_url=False))
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        raise NotARecord(f"is no valid record: {findings[0]}{more}", findings) from error
+    except RecursionError as error:
+        raise NotARecord("is no record: it is nested too deeply") from error
 
 
-def _check_key(record: Record) -> None:
-    """Refuse a record under a key of another cell, code or machine: by its key it would count as measured."""
-    if record.key != record_key(record.cell, record.environment):
-        raise NotARecord(
-            "has a key that its cell and environment do not give: somebody edited them; restore the file or measure it "
-            "again"
-        )
+_WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-def _check_turns(turns: Turns | None) -> None:
-    """Refuse turns of which no speed can be made."""
-    pairs = ((turns.system_s, turns.baseline_s), (turns.embedding_s, turns.baseline_embedding_s)) if turns else ()
-    for pair in pairs:
-        given = [times for times in pair if times is not None]
-        counts = {tuple(map(len, times)) for times in given}
-        timed = all(0 < seconds < math.inf for times in given for build in times for seconds in build)
-        if not timed or len(counts) > 1 or any(min(count, default=0) == 0 for count in counts):
-            raise NotARecord("has a turn of no duration, or no turns, or others than its baseline; measure it again")
+def _numbers(content: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """JSON with the numbers that it lacks, instead of the words that stand for them."""
+    if isinstance(content, dict):
+        return {name: _numbers(inner) for name, inner in content.items()}
+    if isinstance(content, list):
+        return [_numbers(inner) for inner in content]
+    return _WORDS.get(content, content) if isinstance(content, str) else content
+
+
+def _finding(error: ErrorDetails) -> Finding:
+    """Place and message of an error, with the value unless the message or the place says enough."""
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"]).removeprefix(".")
+    if error["type"] in ("rule", "missing", "json_invalid", "extra_forbidden"):
+        return Finding(where, error["msg"])
+    found = repr(error["input"])
+    return Finding(where, f"{error['msg']}, found {found[:_SHOWN]}{'...' if len(found) > _SHOWN else ''}")
 
 
 def to_text(record: Record) -> str:

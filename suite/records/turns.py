@@ -1,8 +1,15 @@
 """The times of a system from a contest with others, what was read and written, and the machine around it."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
-from suite.records.base import AtLeastOne, Model
+from pydantic import Field, model_validator
+
+from suite.records.base import AtLeastOne, Model, Place, refuse
+
+_Second = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Times = Annotated[tuple[Annotated[tuple[_Second, ...], Field(min_length=1)], ...], Field(min_length=1)]
+"""Seconds of every turn, by build."""
 
 
 class DriveTraffic(Model):
@@ -24,22 +31,35 @@ class Turns(Model):
     """Where it was: with all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
     steps: AtLeastOne
     """Of every turn."""
-    system_s: tuple[tuple[float, ...], ...]
+    system_s: Times
     """Seconds of every turn, by build; one device synchronisation at each end of a turn."""
     baseline: str | None = None
-    baseline_s: tuple[tuple[float, ...], ...] | None = None
+    baseline_s: Times | None = None
     """The baseline's in the same turns; of the baseline itself: those of its second copy."""
     losses: Literal["equal", "not compared"] = "not compared"
     """With the baseline's at the end of every turn, bit for bit."""
     data_wait_s: float = 0.0
     """Of all turns together, spent waiting for a batch."""
-    embedding_s: tuple[tuple[float, ...], ...] | None = None
+    embedding_s: Times | None = None
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
-    baseline_embedding_s: tuple[tuple[float, ...], ...] | None = None
+    baseline_embedding_s: Times | None = None
     drive: DriveTraffic | None = None
     """In the turns of `system_s`; None: no rows are on a drive."""
     embedding_drive: DriveTraffic | None = None
     """In the turns of `embedding_s`."""
+
+    @model_validator(mode="after")
+    def _are_pairs(self) -> Self:
+        refuse("Turns", self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[tuple[Place, str]]:
+        if (self.baseline_s is None) != (self.baseline is None):
+            yield ("baseline",), f"found {self.baseline!r}, which does not go with baseline_s"
+        for name, other in (("system_s", "baseline_s"), ("embedding_s", "baseline_embedding_s")):
+            times, beside = getattr(self, name), getattr(self, other)
+            if beside is not None and (times is None or list(map(len, beside)) != list(map(len, times))):
+                yield (other,), f"has other builds or turns than {name}: both are of the same turns"
 
 
 class MachineState(Model):

@@ -1,1 +1,1 @@
-"""Checks record files: against the published schema of their version, then what no schema can say."""
+"""Checks record files: whether they load, and whether their names and keys are their own."""

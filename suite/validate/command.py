@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from suite.records.exits import FAILED, errors_told
-from suite.records.record import SCHEMA_VERSION
+from suite.records.record import SCHEMA_VERSION, Record
 from suite.records.shown import printable
+from suite.records.store import Finding
 from suite.validate.files import Checked, check_files, find_files
-from suite.validate.schema import Finding, schema_text
 
 _DEFAULT = Path("results")
 _MOST_SHOWN = 5
@@ -29,10 +29,11 @@ def validate_command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, with every finding")] = False,
 ) -> None:
-    """Check records against their published JSON Schema, and against themselves.
+    """Load records, and say what is wrong with file and field.
 
-    Every file has to fit the schema. Then what no schema can say: nobody edited a configuration, turns are as many as
-    asked for and took time, counts add up, no key repeats. Paths of a machine are warned of. Hidden folders are not
+    Every file has to fit the models of records and their rules, which hold wherever the suite loads one: every field is
+    there and of its type, nobody edited a configuration, turns are as many as asked for and took time, counts add up.
+    Beside that a file has its own name, and no key repeats. Paths of a machine are warned of. Hidden folders are not
     entered.
 
     Examples: `python -m suite validate`; `python -m suite validate results/published`;
@@ -41,7 +42,7 @@ def validate_command(
     The exit code is 0 where every record is valid, 1 where one is not, 2 for a wrong option or a path without records.
     """
     if print_schema:
-        typer.echo(schema_text(), nl=False)
+        typer.echo(json.dumps(Record.model_json_schema(mode="serialization"), indent=2))
         return
     with errors_told():
         checked = check_files(find_files(paths or [_DEFAULT]))

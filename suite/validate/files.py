@@ -1,23 +1,24 @@
 """Which files are record files, and what is found in each."""
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from suite.records.options import BadOption
 from suite.records.record import Record
-from suite.records.store import NotARecord, read_content, to_record
-from suite.validate.consistency import disagreements, warnings
-from suite.validate.schema import Finding, misfits
+from suite.records.store import Finding, NotARecord, RecordStore, read_content, to_record
 
 _RECORDS = "records"
 """Folder of records in a results directory."""
+_PATH = re.compile(r"""(?:^|(?<=[\s"'(=<]))/[A-Za-z_][^\s"'()<>,;:]*""")
+"""An absolute path in a text; the `/` of `device/rows` and of an address do not begin one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A record file after its check; `record` is None where it could not be read."""
+    """A record file after its check; `record` is None where it is none."""
 
     path: Path
     record: Record | None = None
@@ -67,38 +68,34 @@ def _cannot_be_read(error: OSError) -> None:
 
 
 def check_files(paths: Iterable[Path]) -> list[Checked]:
-    """Check record files, each alone and then for keys that repeat within a directory."""
+    """Check record files: each loads by the rules of the models, has its own name, and a key of its own."""
     first: dict[tuple[Path, str], Path] = {}
     checked = []
     for path in paths:
-        done = check_file(path)
-        if done.record is not None:
-            earlier = first.setdefault((path.absolute().parent, done.record.key), path)
-            if earlier != path:
-                repeats = Finding("key", f"repeats the key of {earlier.name}; delete one of them")
-                done = replace(done, problems=(*done.problems, repeats))
-        checked.append(done)
+        try:
+            record = to_record(read_content(path))
+        except NotARecord as error:
+            checked.append(Checked(path=path, problems=error.findings))
+            continue
+        problems = []
+        name = RecordStore(path.parent.parent).path(record).name
+        if name != path.name:
+            problems.append(Finding("", f"is not named as the store names it; rename it to {name}"))
+        earlier = first.setdefault((path.absolute().parent, record.key), path)
+        if earlier != path:
+            problems.append(Finding("key", f"repeats the key of {earlier.name}; delete one of them"))
+        named = tuple(paths_of_machine(record.model_dump(mode="json")))
+        checked.append(Checked(path=path, record=record, problems=tuple(problems), warnings=named))
     return checked
 
 
-def check_file(path: Path) -> Checked:
-    """Check one record file; whatever is wrong with it stands under `problems`.
-
-    JSON first, then the published schema, then the models, and last what no schema can say. A step that fails is the
-    last.
-    """
-    try:
-        content = read_content(path)
-        if problems := misfits(content):
-            return Checked(path=path, problems=tuple(problems))
-        record = to_record(content)
-        return Checked(
-            path=path,
-            record=record,
-            problems=tuple(disagreements(record, path)),
-            warnings=tuple(warnings(content)),
-        )
-    except NotARecord as error:
-        return Checked(path=path, problems=(Finding("", str(error)),))
-    except RecursionError:
-        return Checked(path=path, problems=(Finding("", "is no record: it is nested too deeply"),))
+def paths_of_machine(value: object, where: str = "") -> Iterator[Finding]:
+    """Absolute paths in a record's content, which had better not be published."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from paths_of_machine(inner, f"{where}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from paths_of_machine(inner, f"{where}[{index}]")
+    elif isinstance(value, str) and (named := _PATH.search(value)):
+        yield Finding(where, f"names a path of its machine, {named[0][:60]!r}")

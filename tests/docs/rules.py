@@ -194,24 +194,12 @@ RULES: dict[str, Rule] = {
     ),
     "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
-        add="--scale smoke --batches 6", says="modelled"
+        add="--scale smoke --batches 6", says="bound"
     ),
-    "python -m suite advise --workload criteo_1tb --scale full --hardware a100 --device-memory 8GiB "
-    "--out results/simulate/advice": Run(
-        add="--batches 6",
-        swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
-        leaves=("simulated/advice/advice.json", "simulated/advice/advice.svg"),
-    ),
-    "python results/simulate/advice/paper.py": Run(
-        add="--workloads criteo_kaggle --batches 2", says="| criteo_kaggle | torchrec | 81 |"
-    ),
-    "python -m suite advise": Run(add="--workload avazu --scale smoke --seconds 0.1 --batches 6"),
-    "python -m suite advise --against results": Run(add="--seconds 0.2", after=(ROUNDS,), says="error"),
-    "python -m suite advise --workload criteo_kaggle": Run(add="--hardware a100 --scale smoke --batches 6"),
-    "python -m suite advise --workload avazu --device-memory 64MiB": Run(
-        add="--hardware a100 --scale smoke --batches 6", says="64 MiB"
-    ),
-    "python -m suite advise --hardware my_gpu.json --row-types all": Run(add="--scale smoke --batches 6", says="fp16"),
+    "python -m suite advise": Run(add="--workload avazu --scale smoke"),
+    "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke", says="full_gpu"),
+    "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke", says="64 MiB"),
+    "python -m suite advise --hardware my_gpu.json --json": Run(add="--scale smoke --batches 6", says="least_s"),
     # results
     "python -m suite doctor": Run(add="--seconds 0.1", codes=(0, 1)),
     **{

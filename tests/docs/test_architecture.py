@@ -29,7 +29,7 @@ def test_tree_of_the_front_page_has_every_room_of_the_packages() -> None:
         if len(path.parent.relative_to(ROOT).parts) <= 3
     }
     below_report = {room for room in there if room.startswith("suite/report/")}  # its line names them
-    below = {"suite/simulate/models", "suite/advise/calibrate"}
+    below = {"suite/simulate/models"}
     inside = {"systems/freq_cache/collection", "systems/freq_cache/cache"}
     listed = rooms_of_the_tree()
     assert there - below_report - below - inside <= listed

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
-from subprocess import PIPE
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
 
+from suite.__main__ import app
+from suite.advise.advise import Advice
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.results import Simulation
 
@@ -46,9 +45,27 @@ def test_the_record_of_the_page_has_every_policy_at_every_size() -> None:
 
 
 @pytest.mark.slow
-def test_rows_beside_the_papers_are_those_that_their_program_prints() -> None:
-    program = [sys.executable, "results/simulate/advice/paper.py"]
-    printed = subprocess.run(program, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=PIPE, check=True)
-    table = printed.stdout.decode()
-    assert len(table.splitlines()) == 2 + 4
-    assert table in (ROOT / "docs" / "advise.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("workload", "methods"), [("criteo_kaggle", "50 81"), ("criteo_1tb", "42 45")])
+def test_bounds_beside_the_papers_rows_are_those_of_the_advisor(workload: str, methods: str) -> None:
+    options = [
+        "--workload",
+        workload,
+        "--hardware",
+        "a100",
+        "--systems",
+        "full_gpu,freq_cache",
+        "--cache-ratio",
+        "0.01",
+    ]
+    bounds: dict[tuple[str, float], list[str]] = {}
+    for tf32 in ([], ["--tf32"]):
+        done = CliRunner().invoke(app, ["advise", "--workload", workload, *options, *tf32])
+        for row in Advice.model_validate_json(done.stdout).rows:
+            if row.published_steps_per_s is not None and row.least_s is not None:
+                bounds.setdefault((row.system, row.published_steps_per_s), []).append(f"{1 / row.least_s.step:.0f}")
+    cache, full = map(float, methods.split())
+    page = (ROOT / "docs" / "advise.md").read_text(encoding="utf-8")
+    for method, system, rate in (("ColossalAI", "freq_cache", cache), ("torchrec", "full_gpu", full)):
+        fp32, in_tf32 = bounds[system, rate]
+        assert f"| {workload} | {method} | {rate:g} | `{system}` | {fp32} | {in_tf32} |" in page
+        assert rate <= float(in_tf32)

@@ -133,7 +133,7 @@ def measurement(
             anatomy_bytes={"device/rows": 172_000_000, "device/state": 1_350_000, "host/rows": 17 * GB},
         ),
         traffic=Traffic(
-            steps=10,
+            steps=min(10, cell.counted_steps),
             lookups=4_259_840,
             unique_ids=1_000_000,
             unique_misses=50_000,

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import app
-from suite.records.environment import VIRTUAL_DEVICE, Environment, Gpu
+from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
@@ -37,8 +37,9 @@ def timed() -> list[Record]:
 
 
 def stored(root: Path, records: list[Record]) -> Path:
+    """Records of a run: it leaves no times of a virtual device."""
     for one in records:
-        RecordStore(root).write(one)
+        RecordStore(root).write(one.untimed() if one.on_virtual_device else one)
     return root
 
 
@@ -131,7 +132,8 @@ def test_validate_refuses_every_time(tmp_path: Path) -> None:
     assert waiting.measurement.traffic is not None
     traffic = waiting.measurement.traffic.model_copy(update={"planning_wait_s": 0.5})
     waiting = waiting.model_copy(update={"measurement": waiting.measurement.model_copy(update={"traffic": traffic})})
-    done = suite("validate", stored(tmp_path / "timed", [waiting]))
+    RecordStore(tmp_path / "timed").write(waiting)
+    done = suite("validate", tmp_path / "timed")
     assert done.exit_code == 1
     for place in ("turns", "measurement.timing", "measurement.traffic"):
         assert f"{place}: " in done.output, place
@@ -149,15 +151,6 @@ def test_ratios_are_not_told_while_turns_are_taken() -> None:
 
     assert ratios(environment()) == {"cache": 1.0}
     assert ratios(virtual()) == {}
-
-
-def test_nothing_is_advised_from_the_pace_of_a_virtual_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(model=VIRTUAL_DEVICE, memory_bytes=80 << 30)
-    monkeypatch.setattr("suite.advise.command.visible_gpu", lambda: gpu)
-    monkeypatch.setattr("suite.advise.advising.calibrate", lambda *_, **__: pytest.fail("it was calibrated"))
-    done = suite("advise", "--workload", "avazu", "--scale", "smoke")
-    assert done.exit_code == 2
-    assert "of which no time means anything" in done.output
 
 
 def test_other_statuses_are_no_contradiction() -> None:

@@ -1,20 +1,18 @@
 """`python -m suite advise`."""
 
-import csv
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from suite.advise import advising
-from suite.advise import tables as advise_tables
-from suite.advise.advising import Advice
-from suite.advise.calibrate.calibrate import Calibration
+from suite.advise.advise import Advice, _published
 from suite.advise.case import Case
 from suite.advise.command import advise_command
+from suite.run.cell.stream import open_workload
+from suite.run.plan import Options, plan_cells
+from systems.registry import Variant
 from tests.unit.suite.run.console.command_scenes import prepared_kaggle
 
 app = typer.Typer()
@@ -24,7 +22,7 @@ GPU = ("--hardware", "a100", "--scale", "smoke", "--workload", "avazu", "--batch
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "80"})
 
 
 def _advice(*arguments: str) -> Advice:
@@ -33,90 +31,85 @@ def _advice(*arguments: str) -> Advice:
     return Advice.model_validate_json(result.stdout)
 
 
-def test_described_machine_is_advised_without_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_described_machine_bounds_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.progress.LINE_EVERY_S", 0.0)
-    result = _run(*GPU, "--cache-ratio", "0.3,0.6", "--device-memory", "6MiB", "--out", str(tmp_path / "out"))
+    options = (*GPU, "--cache-ratio", "0.3,0.6", "--device-memory", "3MiB")
+    result = _run(*options)
     assert result.exit_code == 0, result.output
     assert re.search(r"^replaying ids: \d+ of \d+", result.stderr, re.MULTILINE)
-    assert "modelled for NVIDIA A100" in " ".join(result.stdout.split())
-    assert "Recommended: " in result.stdout
-    advice = Advice.model_validate_json((tmp_path / "out" / "advice.json").read_text())
-    assert advice.basis == "modelled"
-    assert advice.choice is not None
-    assert advice.choice.best.device_bytes <= 6 * 2**20 == advice.budget_bytes
-    with (tmp_path / "out" / "advice.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(advice.predictions)
-    for row, one in zip(rows, advice.predictions, strict=True):
-        terms = [float(value) for name, value in row.items() if name in {f"{t}_s" for t in advise_tables.TERMS}]
-        assert sum(terms) == pytest.approx(one.step_s) == pytest.approx(float(row["step_s"]))
-        assert (row["fits"] == "True") == (one.device_bytes <= 6 * 2**20)
-    figure = (tmp_path / "out" / "advice.svg").read_text()
-    assert "<svg" in figure
+    assert "bounds for NVIDIA A100" in " ".join(result.stdout.split())
+    assert "It is no prediction: run_bench.py measures." in " ".join(result.stdout.split())
+    advice = _advice(*options)
+    assert advice.budget_bytes == 3 * 2**20
+    for row in advice.rows:
+        assert row.least_s is not None
+        assert row.least_s.step > 0
+        assert row.fits == (sum(row.device_bytes.values()) <= 3 * 2**20)
+        assert (row.hit_rate is None) == (row.cache_ratio is None)
+    largest = [row for row in advice.rows if row.system == "freq_cache"][-1]
+    assert largest.fits
+    assert sum(largest.device_bytes.values()) > 0.9 * 3 * 2**20
 
 
-def test_table_too_big_for_anything_prints_the_frontier() -> None:
-    result = _run(*GPU, "--device-memory", "1kB")
+def test_without_described_hardware_bytes_alone_are_told_and_nothing_is_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("suite.advise.bound.replay", lambda *_: pytest.fail("it was replayed"))
+    result = _run("--workload", "avazu", "--scale", "smoke")
     assert result.exit_code == 0, result.output
-    assert "Nothing fits." in result.stdout
-    assert "all rows" in result.stdout
+    assert "bound it/s" not in " ".join(result.stdout.split())
+    rows = _advice("--workload", "avazu", "--scale", "smoke").rows
+    assert {row.least_s for row in rows} == {None}
+    full, cached = (next(row for row in rows if row.system == name) for name in ("full_gpu", "freq_cache"))
+    assert sum(cached.device_bytes.values()) < sum(full.device_bytes.values())
+    assert cached.host_bytes > full.host_bytes == 0
+
+
+def test_what_does_not_fit_is_said() -> None:
     advice = _advice(*GPU, "--device-memory", "1kB")
-    assert advice.choice is None
-    least = {row.system: row.device_bytes for row in advice.frontier}
-    assert min(least.values()) > 1000
-    assert least["fbgemm_uvm"] < least["fbgemm_uvm_caching[policy=lru]"] < least["full_gpu"]
+    assert not any(row.fits for row in advice.rows)
+    assert "too big" in _run(*GPU, "--device-memory", "1kB").stdout
 
 
-def test_where_nothing_was_predicted_nothing_is_said_of_what_fits() -> None:
-    result = _run(*GPU, "--systems", "reference,hot_split")
+def test_systems_without_a_model_are_named_with_the_reason() -> None:
+    result = _run(*GPU, "--systems", "hashed,hot_split")
     assert result.exit_code == 0, result.output
-    assert "Nothing could be predicted. The smallest device memory" in result.stdout
     said = " ".join(result.stdout.split())
-    assert "reference: reference has no model of its costs" in said
-    assert "hot_split: what hot_split misses, and takes at each size, has no model here" in said
+    assert "hot_split: what hot_split takes at each size has no model here: run_bench.py measures it" in said
+    assert "hashed: what hashed moves has no model here: run_bench.py measures it" in said
+    (row,) = _advice(*GPU, "--systems", "hashed,hot_split").rows  # its bytes are known
+    assert (row.system, row.least_s) == ("hashed", None)
+
+
+@pytest.mark.parametrize(
+    ("system", "changes", "published"),
+    [
+        ("full_gpu", {}, 81),
+        ("freq_cache", {}, 50),
+        ("freq_cache", {"cache_ratios": (0.05,)}, None),
+        ("full_gpu", {"batch_size": 4096}, None),
+        ("fbgemm_uvm", {}, None),
+    ],
+)
+def test_published_rates_stand_beside_the_system_that_moves_the_same_rows(
+    system: str, changes: dict[str, object], published: float | None
+) -> None:
+    setting = {"device": "cuda", "scale": "full", "batch_size": 16384, "cache_ratios": (0.01,)} | changes
+    options = Options(systems=(Variant(system),), workloads=("criteo_kaggle",), **setting)
+    cell = plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
+    assert _published(cell, Case.of(cell, open_workload(cell))) == published
 
 
 def test_what_was_decided_for_the_user_is_told(tmp_path: Path) -> None:
     prepared = prepared_kaggle(tmp_path, rows=196)
     result = _run("--hardware", "a100", "--data-dir", str(prepared), "--workload", "criteo_kaggle", "--json")
     assert result.exit_code == 0, result.output
-    batch = Advice.model_validate_json(result.stdout).shape.batch_size
+    batch = Advice.model_validate_json(result.stdout).batch_size
     assert batch < 168
     assert f"note: criteo_kaggle: batch {batch} instead of 16384, because there are 168 training rows" in result.stderr
     said = _run("--data-dir", str(prepared), "--workload", "criteo_kaggle@drift")
     assert said.exit_code == 2
     assert "--workload: criteo_kaggle@drift is a synthetic stream" in " ".join(said.output.split())
-
-
-def test_systems_that_are_refused_are_not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: set[str] = set()
-
-    def by_hand(cases: Sequence[Case], **_: object) -> Calibration:
-        asked.update(case.system for case in cases)
-        return Calibration(machine="a cpu", costs=())
-
-    monkeypatch.setattr(advising, "calibrate", by_hand)
-    options = ("--workload", "avazu", "--scale", "smoke", "--batches", "6", "--systems", "colossalai_cache,full_gpu")
-    advice = _advice(*options)
-    assert asked == {"full_gpu"}
-    assert {one.system for one in advice.refused} == {"colossalai_cache", "full_gpu"}
-    assert {one.system for one in advice.frontier} == {"full_gpu"}
-
-
-@pytest.mark.slow
-def test_own_machine_is_calibrated() -> None:
-    options = ("--workload", "avazu", "--scale", "smoke", "--batches", "6", "--seconds", "0.1", "--cache-ratio", "0.3")
-    advice = _advice(*options, "--systems", "full_gpu,freq_cache[policy=lfu]")
-    assert advice.basis == "calibrated"
-    assert {one.system for one in advice.predictions} == {"full_gpu", "freq_cache[policy=lfu]"}
-
-
-def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
-    advice = _advice(*GPU, "--row-types", "all", "--systems", "full_gpu,freq_cache[policy=lru]", "--cache-ratio", "0.3")
-    found = {(one.system, str(one.row_type)): one for one in advice.predictions if one.cache_ratio in (None, 0.3)}
-    wide, narrow = found["full_gpu", "fp32"], found["full_gpu", "fp16"]
-    assert wide.device_bytes_by_purpose["all rows"] == 2 * narrow.device_bytes_by_purpose["all rows"]
-    assert narrow.terms_s["lookup"] < wide.terms_s["lookup"]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +130,7 @@ def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
         (("--cache-ratio", "some"), "--cache-ratio: some is out of range"),
         (("--batches", "1"), "--batches"),
         (("--embedding-dim", "5"), "--embedding-dim: 5 is out of range"),
-        (("--out", "/dev/null/x"), "--out: cannot make /dev/null/x (Not a directory): choose another directory"),
+        (("--tf32",), "--tf32 is of NVIDIA devices"),
     ],
 )
 def test_wrong_option_is_named(arguments: tuple[str, ...], message: str) -> None:
@@ -147,14 +140,9 @@ def test_wrong_option_is_named(arguments: tuple[str, ...], message: str) -> None
 
 
 def test_tables_hold_in_80_columns() -> None:
-    result = CliRunner().invoke(
-        app, [*GPU, "--device-memory", "6MiB", "--cache-ratio", "0.3", "--row-types", "all"], env={"COLUMNS": "80"}
-    )
-    lines = result.stdout.splitlines()
-    tables = [line.rstrip() for line in lines if line.startswith(" ")]
-    assert len(tables) > 30
-    assert max(map(len, tables)) < 80
-    assert "…" not in result.stdout
-    assert " [look_ahead=16,policy=static]" in " ".join(tables)  # in one piece
-    for word in ("samples/s", "plan", "move", "launch"):
-        assert word in result.stdout
+    lines = _run(*GPU, "--device-memory", "6MiB", "--cache-ratio", "0.3").stdout.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    words = " ".join(" ".join(lines).split())
+    assert "…" not in words
+    for head in ("compute ms", "link ms", "bound it/s"):
+        assert set(head.split()) <= set(words.split())

@@ -1,9 +1,9 @@
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
 
+from suite.compare.compare import Unjudged
 from suite.compare.gate import judge, parse_share
 from suite.compare.runs import NoComparison
-from suite.compare.speeds import Unjudged
 from suite.records.status import Status
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, verification
 
@@ -40,6 +40,13 @@ def test_noise_never_fails(tmp_path):
     assert found.noisy == ("cache x criteo_kaggle",)
 
 
+def test_interval_tells_which_losses_it_can_show(tmp_path):
+    before, after = rounds("cache", STEADY), later("cache", STEADY)
+    assert verdict(tmp_path / "steady", before, after, 0.10).noisy == ()
+    assert verdict(tmp_path / "narrow", before, after, 0.001).noisy == ("cache x criteo_kaggle",)
+    assert verdict(tmp_path / "noisy", before, later("cache", STEADY, noise=0.3), 0.10).noisy != ()
+
+
 def test_any_loss_beyond_noise_fails_at_threshold_zero(tmp_path):
     steady = [BASELINE] * 3
     before, after = rounds("cache", steady, noise=1e-4), later("cache", scaled(0.99, steady), noise=1e-4)
@@ -56,8 +63,11 @@ def test_cell_that_is_no_longer_ok_fails(tmp_path, status):
 
 
 def test_cell_that_is_no_longer_verified_fails(tmp_path):
-    wrong = verification(passed=False, difference=0.3)
-    found = verdict(tmp_path, rounds("cache", STEADY), later("cache", STEADY, checked=wrong))
+    wrong = {"checked": verification(passed=False, difference=0.3), "status": Status.WRONG_ANSWER}
+    found = verdict(tmp_path / "ok", rounds("cache", STEADY), later("cache", STEADY, **wrong))
+    assert found.failures == ("cache x criteo_kaggle: ok in RUN_A, wrong_answer in RUN_B",)
+    crashed = rounds("cache", STEADY, status=Status.CRASHED, phase="turns")
+    found = verdict(tmp_path / "crashed", crashed, later("cache", STEADY, **wrong))
     assert found.failures == ("cache x criteo_kaggle: verified in RUN_A, not in RUN_B",)
 
 

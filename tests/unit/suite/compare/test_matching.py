@@ -1,5 +1,5 @@
 import pytest
-from compare_scenes import OTHER_MACHINE, STEADY, compared, later, run_at, scaled
+from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, run_at, scaled
 
 from suite.compare.compare import compare
 from suite.compare.runs import NoComparison, read_run
@@ -7,8 +7,8 @@ from suite.records.status import Status
 from tests.unit.suite.fabricate import environment, record, rounds
 
 
-def labels(cells) -> list[str]:
-    return [cell.label for cell in cells]
+def labels(found, in_run="both") -> list[str]:
+    return found.cells.loc[found.cells["in_run"] == in_run, "label"].to_list()
 
 
 def test_cells_are_matched_by_their_whole_configuration(tmp_path):
@@ -18,9 +18,9 @@ def test_cells_are_matched_by_their_whole_configuration(tmp_path):
         [*rounds("cache", STEADY, setting=small), *rounds("cache", STEADY, setting=large)],
         [*later("cache", STEADY, setting=large), *later("cache", STEADY, setting={"batch_size": 2048})],
     )
-    assert labels(found.cells) == ["cache x criteo_kaggle, batch size 4,096"]
-    assert [label for label, _ in found.only_before] == ["cache x criteo_kaggle, batch size 1,024"]
-    assert [label for label, _ in found.only_after] == ["cache x criteo_kaggle, batch size 2,048"]
+    assert labels(found) == ["cache x criteo_kaggle, batch size 4,096"]
+    assert labels(found, "left_only") == ["cache x criteo_kaggle, batch size 1,024"]
+    assert labels(found, "right_only") == ["cache x criteo_kaggle, batch size 2,048"]
 
 
 def test_where_the_data_lie_does_not_tell_cells_apart(tmp_path):
@@ -28,7 +28,7 @@ def test_where_the_data_lie_does_not_tell_cells_apart(tmp_path):
     found = compared(
         tmp_path, rounds("cache", STEADY, setting=settings[0]), later("cache", STEADY, setting=settings[1])
     )
-    assert labels(found.cells) == ["cache x criteo_kaggle"]
+    assert labels(found) == ["cache x criteo_kaggle"]
 
 
 def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
@@ -37,8 +37,8 @@ def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
         *rounds("cache", STEADY, setting={"optimizer": "adagrad"}),
         *rounds("cache", STEADY, setting={"workload": "avazu", "optimizer": "sgd"}),
     ]
-    found = compared(tmp_path, records, [one.model_copy(update={"started_at": "2026-11-03"}) for one in records])
-    assert sorted(labels(found.cells)) == [
+    found = compared(tmp_path, records, [one.model_copy(update={"started_at": NEXT_DAY}) for one in records])
+    assert sorted(labels(found)) == [
         "cache x avazu",
         "cache x criteo_kaggle, adagrad, cache ratio 1 %",
         "cache x criteo_kaggle, sgd, device budget 1 GiB",
@@ -47,7 +47,7 @@ def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
 
 def test_two_machines_are_compared_with_a_warning(tmp_path):
     found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, where=OTHER_MACHINE))
-    assert labels(found.cells) == ["cache x criteo_kaggle"]
+    assert labels(found) == ["cache x criteo_kaggle"]
     assert any("of machines, not of code" in warning for warning in found.warnings)
 
 
@@ -56,19 +56,19 @@ def test_runs_that_mix_machines_are_compared_machine_by_machine(tmp_path):
     before = [*rounds("cache", STEADY), *rounds("cache", slow, where=OTHER_MACHINE)]
     after = [*later("cache", STEADY), *later("cache", slow, where=OTHER_MACHINE)]
     found = compared(tmp_path, before, after)
-    assert {cell.label: cell.pair.before.ratio for cell in found.cells} == {
+    assert {label: row.ratio for label, row in zip(found.cells["label"], found.cells["row_a"], strict=True)} == {
         "cache x criteo_kaggle, gpumachine": pytest.approx(1, rel=1e-3),
         "cache x criteo_kaggle, othermachine": pytest.approx(0.01, rel=1e-3),
     }
-    assert all(not cell.beyond_noise for cell in found.cells)
+    assert not found.cells["beyond_noise"].any()
     assert found.warnings == ()
 
 
 def test_machine_that_one_run_lacks_is_left_out_and_named(tmp_path):
     before = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
     found = compared(tmp_path, before, later("cache", STEADY))
-    assert labels(found.cells) == ["cache x criteo_kaggle, gpumachine"]
-    assert [label for label, _ in found.only_before] == ["cache x criteo_kaggle, othermachine"]
+    assert labels(found) == ["cache x criteo_kaggle, gpumachine"]
+    assert labels(found, "left_only") == ["cache x criteo_kaggle, othermachine"]
 
 
 def test_nobody_guesses_which_of_several_machines_belong_together(tmp_path):
@@ -81,15 +81,15 @@ def test_threads_are_matched_like_machines(tmp_path):
     few, many = environment(threads=2), environment(threads=16)
     before = [*rounds("cache", STEADY, where=few), *rounds("cache", scaled(5), where=many)]
     found = compared(tmp_path, before, later("cache", STEADY, where=few))
-    assert [cell.pair.before.ratio for cell in found.cells] == [pytest.approx(1, rel=1e-3)]
-    assert len(found.only_before) == 1
+    assert [row.ratio for row in found.both["row_a"]] == [pytest.approx(1, rel=1e-3)]
+    assert len(labels(found, "left_only")) == 1
 
 
 def test_other_threads_are_compared_and_called_out(tmp_path):
     few, many = environment(threads=2), environment(threads=16)
     found = compared(tmp_path, rounds("cache", STEADY, where=few), later("cache", STEADY, where=many))
-    assert labels(found.cells) == ["cache x criteo_kaggle"]
-    assert [str(one) for one in found.differences] == ["threads: 2 -> 16"]
+    assert labels(found) == ["cache x criteo_kaggle"]
+    assert found.differences == (("threads", "2", "16"),)
     assert any("have other threads" in warning for warning in found.warnings)
 
 
@@ -116,4 +116,5 @@ def test_cells_that_failed_are_matched_too(tmp_path):
     found = compared(
         tmp_path, [record("cache", status=Status.TIMEOUT)], later("cache", [1.0], status=Status.TIMEOUT, reason="slow")
     )
-    assert [cell.quiet for cell in found.cells] == [True]
+    assert labels(found) == ["cache x criteo_kaggle"]
+    assert found.changes.empty

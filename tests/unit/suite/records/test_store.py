@@ -104,14 +104,17 @@ def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, con
     ],
 )
 def test_record_whose_turns_give_no_speed_is_a_problem(store: RecordStore, times: dict[str, object]) -> None:
-    written = {"system_s": [(1.0,), (1.0,)], "baseline_s": [(1.0,), (1.0,)]}
-    fine, broken = (record(name, timed={**written, **more}) for name, more in (("fine", {}), ("broken", times)))
-    for one in (fine, broken):
-        store.write(one)
+    setting = {"builds": 2, "turns": 1}
+    fine, broken = (record(name, setting=setting) for name in ("fine", "broken"))
+    store.write(fine)
+    path = store.write(broken)
+    content = json.loads(path.read_text())
+    content["turns"] |= times
+    path.write_text(json.dumps(content))
     records, (problem,) = store.load_all()
     assert records == [fine]
-    assert problem.path == store.path(broken)
-    assert "has a turn of no duration, or" in problem.reason
+    assert problem.path == path
+    assert problem.reason.startswith("is no valid record: turns.")
 
 
 def test_what_is_no_file_in_place_of_a_record_is_a_problem_and_not_waited_for(store: RecordStore) -> None:

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from suite.compare.command import show
 from suite.compare.compare import compare
 from suite.compare.runs import NoComparison, read_run
-from suite.compare.terminal import show
 from suite.records.environment import Environment
 from suite.records.record import Cell, record_key
 from suite.records.store import RecordStore

@@ -12,6 +12,8 @@ from tests.unit.suite.fabricate import measurement, optimum, verification
 
 TIMES = Turns(contest="c", way="one process", steps=1, system_s=((0.5, 0.5), (0.5, 0.5)))
 GENEROUS = Limits(wall_s=40, stall_s=40, host_bytes=8 * 10**9)
+OPTIMUM = optimum().model_copy(update={"first_step": 3, "steps": 2})
+"""Over the counted steps of `tiny_cell`."""
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
 
 
@@ -61,7 +63,7 @@ class Workers:
             raise outcome
         if outcome is Status.OK:
             found = CellResult(
-                status=outcome, verification=verification(), measurement=measurement(cell), optimum=optimum()
+                status=outcome, verification=verification(), measurement=measurement(cell), optimum=OPTIMUM
             )
             return Ended(found, "evaluate", 2.0)
         return Ended(CellResult(status=outcome, reason="because"), "train", 2.0)

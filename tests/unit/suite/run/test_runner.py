@@ -13,8 +13,8 @@ from suite.records.store import RecordStore, to_text
 from suite.run import runner as module
 from suite.run.runner import Choice, Runner, exit_code
 from tests.faults.cells import tiny_cell
-from tests.unit.suite.fabricate import environment, measurement, optimum
-from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Notebook, Turned, statuses
+from tests.unit.suite.fabricate import environment, measurement
+from tests.unit.suite.run.runner_scenes import CELLS, OPTIMUM, TIMES, Notebook, Turned, statuses
 
 # Resuming
 
@@ -85,7 +85,7 @@ def test_record_under_the_key_of_another_cell_is_no_record_of_it(run, tmp_path):
     again = run()
     assert again.workers.started == ["full_gpu"]
     (warning,) = again.display.warnings
-    assert warning.startswith(f"{path}: has a key that its cell and environment do not give")
+    assert warning.startswith(f"{path}: is no valid record: key: found ")
     assert again.records[1].cell == CELLS[1]
     assert all("evil.module:System" not in session for session in Turned.sessions)
 
@@ -233,10 +233,10 @@ def test_log_is_named_where_the_process_went_wrong_and_not_elsewhere(run, tmp_pa
 def test_cells_of_one_setting_share_their_optima_also_with_later_runs(run):
     cells = [tiny_cell("freq_cache[policy=lfu]"), tiny_cell("freq_cache"), tiny_cell("freq_cache", seed=1)]
     ran = run(cells=cells[1:])
-    assert [record.optimum for record in ran.records] == [optimum(), optimum()]
+    assert [record.optimum for record in ran.records] == [OPTIMUM, OPTIMUM]
     assert ran.workers.optima == [(), ()]
     again = run(cells=cells)
-    assert again.workers.optima == [(optimum(),)]
+    assert again.workers.optima == [(OPTIMUM,)]
 
 
 def test_finished_cell_is_summarised_and_had_the_limits_of_its_scale_unless_a_timeout_is_given(run):

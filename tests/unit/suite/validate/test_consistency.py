@@ -1,4 +1,4 @@
-"""What no schema can say: each contradiction inside a record is a finding of its own."""
+"""Rules of the models: each contradiction inside a record is a finding of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +8,16 @@ import pytest
 
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.validate.files import check_file, check_files
+from suite.validate.files import Checked, check_files
 from tests.unit.suite.fabricate import measurement, optimum, record, verification
 from tests.unit.suite.validate.validate_scenes import changed, everything, stored
 
 POINT = {"samples": 1000, "loss": 0.7, "auroc": 0.6}
+
+
+def check_file(path: Path) -> Checked:
+    (checked,) = check_files([path])
+    return checked
 
 
 @pytest.fixture
@@ -65,20 +70,27 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "expected"),
     [
-        ("turns.system_s", [[0.8] * 4] * 2, "turns.system_s: found 2 builds, cell.builds says 3"),
-        ("turns.system_s", [[0.8] * 4, [0.8] * 3, [0.8] * 4], "turns.system_s[1]: found 3 turns, cell.turns says 4"),
-        ("turns.system_s", [[0.8] * 4, [0.8, 0.8, 0.0, 0.8], [0.8] * 4], "turns.system_s[1][2]: found 0.0, expected"),
-        ("turns.baseline_s", [[0.8] * 4, [0.8] * 4, ["NaN"] * 4], "turns.baseline_s[2][0]: found nan, expected"),
+        ("turns.system_s", [[0.8] * 4] * 2, "turns.baseline_s: has other builds or turns than system_s"),
+        ("turns.system_s", [[0.8] * 4, [0.8, 0.8, 0.0, 0.8], [0.8] * 4], "turns.system_s[1][2]: Input should be"),
+        ("turns.baseline_s", [[0.8] * 4, [0.8] * 4, ["NaN"] * 4], "turns.baseline_s[2][0]: Input should be a finite"),
         ("turns.baseline_s", [[0.8] * 4] * 2, "turns.baseline_s: has other builds or turns than system_s"),
-        ("turns.embedding_s", [[0.8, 0.0, 0.8, 0.8]] * 3, "turns.embedding_s[0][1]: found 0.0, expected"),
+        ("turns.embedding_s", [[0.8, 0.0, 0.8, 0.8]] * 3, "turns.embedding_s[0][1]: Input should be greater than 0"),
         ("turns.baseline_s", None, "turns.baseline: found 'full_gpu', which does not go with baseline_s"),
         ("turns.steps", 19, "turns.steps: found 19, cell.turn_steps says 20"),
         ("measurement.traffic", None, "measurement.traffic: is missing though the first round counts it"),
         ("measurement.traffic.steps", 11, ".steps: found 11, cell.counted_steps says 10"),
         ("measurement.traffic.unique_misses", 1_000_001, ".unique_misses: found 1000001, more than the 1000000 of"),
-        ("measurement.traffic.unique_misses", -1, ".unique_misses: found -1, a count is at least 0"),
+        (
+            "measurement.traffic.unique_misses",
+            -1,
+            ".unique_misses: Input should be greater than or equal to 0",
+        ),
         ("measurement.traffic.unique_ids", 4_259_841, ".unique_ids: found 4259841, more than the 4259840 of lookups"),
-        ("measurement.traffic.bytes_fetched", -5, ".bytes_fetched: found -5, a count is at least 0"),
+        (
+            "measurement.traffic.bytes_fetched",
+            -5,
+            ".bytes_fetched: Input should be greater than or equal to 0",
+        ),
         (
             "measurement.traffic.per_table",
             {"C1": [1_000_000, 49_999]},
@@ -89,18 +101,26 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
             {"C1": [0, 25_000], "C2": [1_000_000, 25_000]},
             "per_table.C1: found 25000 misses of 0 unique ids",
         ),
-        ("measurement.quality.auroc", 1.01, "measurement.quality.auroc: found 1.01, expected 0 to 1"),
-        ("measurement.quality.accuracy", "NaN", "measurement.quality.accuracy: found nan, expected 0 to 1"),
+        ("measurement.quality.auroc", 1.01, "quality.auroc: Input should be less than or equal to 1, found 1.01"),
+        (
+            "measurement.quality.accuracy",
+            "NaN",
+            "measurement.quality.accuracy: Input should be",
+        ),
         ("measurement.quality.points", [POINT, POINT], "found samples [1000, 1000], expected them to grow"),
         ("measurement.quality.points", [POINT | {"samples": 10**9}], "found samples [1000000000], expected"),
-        ("measurement.quality.points", [POINT | {"auroc": 1.5}], "points[0].auroc: found 1.5, expected 0 to 1"),
+        (
+            "measurement.quality.points",
+            [POINT | {"auroc": 1.5}],
+            "points[0].auroc: Input should be less than or equal",
+        ),
         ("optimum.steps", 9, "optimum.steps: found 9, the counted steps of cell give 10"),
         ("optimum.first_step", 0, "optimum.first_step: found 0, the counted steps of cell give 220"),
         ("verification", None, "verification: is missing though the status is ok"),
         ("verification.checks", [], "verification: did not pass though the status is ok"),
         ("measurement", None, "measurement: is missing though the status is ok"),
-        ("status", "timeout", "measurement: is there though the status is timeout: only ok has one"),
-        ("status", "timeout", "turns: is there though the status is timeout: only ok has times"),
+        ("status", "timeout", "measurement: is there though the status is timeout: only ok has one, or"),
+        ("status", "timeout", "turns: is there though the status is timeout: only ok has one, or"),
         ("started_at", "yesterday", "started_at: found 'yesterday', expected a time in ISO 8601 with its zone"),
         ("started_at", "2026-11-01T12:00:00", "expected a time in ISO 8601 with its zone"),
     ],
@@ -108,6 +128,19 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
 def test_contradiction_is_a_finding(said: Callable[..., list[str]], place: str, value: Any, expected: str) -> None:
     findings = said(record(least=optimum()), **{place: value})
     assert [expected in finding for finding in findings].count(True) == 1, findings
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([[0.8] * 4] * 2, "turns.system_s: found 2 builds, cell.builds says 3"),
+        ([[0.8] * 4, [0.8] * 3, [0.8] * 4], "turns.system_s[1]: found 3 turns, cell.turns says 4"),
+    ],
+)
+def test_builds_and_turns_are_those_of_the_cell(
+    said: Callable[..., list[str]], times: list[list[float]], expected: str
+) -> None:
+    assert expected in said(record(), **{"turns.system_s": times, "turns.baseline_s": times})
 
 
 def test_turns_may_be_longer_and_fewer_than_the_cell_says(said: Callable[..., list[str]]) -> None:
@@ -137,7 +170,7 @@ def test_wrong_answer_has_a_failed_check_and_no_measurement(said: Callable[..., 
     measured = measurement(wrong.cell).model_dump(mode="json")
     for phase in ("verify", "turns"):
         assert said(wrong, measurement=measured, phase=phase) == [
-            "measurement: is there though the status is wrong_answer: only ok has one, and what failed in its turns"
+            "measurement: is there though the status is wrong_answer: only ok has one, or a failure in turns"
         ]
     no_failure = "verification: shows no failed check though the status is wrong_answer"
     assert said(wrong, verification=None) == [no_failure]

@@ -1,0 +1,153 @@
+"""Device and host bytes of every system and cache size, and on described hardware the least time of a step."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from suite.advise.bound import Hardware, LeastSeconds, NoBound, Replays, least_seconds
+from suite.advise.case import Case
+from suite.records.base import Model
+from suite.records.published import published_rows
+from suite.records.record import Cell
+from suite.records.scales import FULL
+from suite.run.cell.stream import open_workload
+from suite.simulate.models.model import CannotReplay, Span
+from suite.simulate.trace import Trace, WorkloadTrace
+from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
+
+_WARMUP_BATCHES, _COUNTED_BATCHES = 50, 100
+CLOSEST = {"full_gpu": "torchrec", "freq_cache": "ColossalAI"}
+"""Published methods by the system here that keeps and moves the same rows. The published cache too ranks rows by
+frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.published.NOTE`."""
+
+
+class Advised(Model):
+    """One system at one cache size. Without described hardware nothing is replayed, and no step is bounded."""
+
+    system: str
+    cache_ratio: float | None
+    """Cached rows as a share of all; None: there is no cache."""
+    slots: int
+    device_bytes: dict[str, int]
+    """By purpose, the model included."""
+    host_bytes: int
+    fits: bool
+    """Whether it is within the budget of the device."""
+    hit_rate: float | None = None
+    """1 - unique misses / unique ids."""
+    overflows: bool = False
+    """Whether some batch has more distinct rows than the cache has slots."""
+    least_s: LeastSeconds | None = None
+    published_steps_per_s: float | None = None
+    """Of the method of `CLOSEST` in this setting."""
+
+
+class Advice(Model):
+    """What `python -m suite advise` found; `refused` has a reason by system."""
+
+    schema_version: Literal[2] = 2
+    workload: str
+    scale: str
+    batch_size: int
+    embedding_dim: int
+    optimizer: str
+    hardware: str | None
+    budget_bytes: int | None
+    rows: tuple[Advised, ...]
+    refused: dict[str, str]
+
+
+def advise(
+    cells: Sequence[Cell],
+    hardware: Hardware | None,
+    *,
+    ratios: Sequence[float],
+    budget: int | None,
+    batches: int | None,
+    on_progress: Callable[[str, int, int], None],
+) -> Advice:
+    """Advise on a setting.
+
+    Args:
+        cells: Systems in one setting; with `hardware` on a CUDA device.
+        hardware: Bounds steps. None: bytes alone are given.
+        ratios: Cached rows as shares of all.
+        budget: Bytes of the device, the model included; None: whatever it takes.
+        batches: To replay; None: enough.
+        on_progress: Told how far the replays are.
+    """
+    cell = cells[0]
+    workload = open_workload(cell)
+    replays = None
+    if hardware is not None:
+        trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
+        replays = Replays(trace, steady_span(trace, batches=batches))
+    cases = [(one, case) for one in cells for case in _sizes(Case.of(one, workload), ratios, budget)]
+    rows: list[Advised] = []
+    refused: dict[str, str] = {}
+    for number, (one, case) in enumerate(cases):
+        if case.support.verdict is not Verdict.YES:
+            refused.setdefault(case.system, case.support.reason)
+            continue
+        row = _bytes_of(case, budget)
+        if hardware is not None and replays is not None:
+            on_progress("replaying ids", number, len(cases))
+            try:
+                row = row.model_copy(update=_bounds(one, case, replays, hardware))
+            except (CannotReplay, NoBound) as error:
+                refused.setdefault(case.system, str(error))
+        rows.append(row)
+    return Advice(
+        **cell.model_dump(include={"workload", "scale", "batch_size", "embedding_dim", "optimizer"}),
+        hardware=None if hardware is None else hardware.name,
+        budget_bytes=budget,
+        rows=tuple(rows),
+        refused=refused,
+    )
+
+
+def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
+    """A span long enough for caches to be steady: a third of it, at least one batch, is replayed before counting."""
+    stop = min(trace.length, _WARMUP_BATCHES + _COUNTED_BATCHES if batches is None else batches)
+    return Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
+
+
+def _sizes(case: Case, ratios: Sequence[float], budget: int | None) -> Iterator[Case]:
+    """A system at every size: caches at every ratio and as large as a device budget allows."""
+    budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in (ratios if case.caches else (1.0,))]
+    left = 0 if budget is None else budget - sum(case.beside_bytes.values())
+    if case.caches and left > 0:
+        budgets.append(DeviceBytes(total_bytes=left))
+    return (replace(case, budget=one) for one in budgets)
+
+
+def _bytes_of(case: Case, budget: int | None) -> Advised:
+    return Advised(
+        system=case.system,
+        cache_ratio=case.slots / case.spec.rows if case.caches else None,
+        slots=case.slots,
+        device_bytes=case.device_bytes,
+        host_bytes=case.host_bytes,
+        fits=budget is None or sum(case.device_bytes.values()) <= budget,
+    )
+
+
+def _bounds(cell: Cell, case: Case, replays: Replays, hardware: Hardware) -> dict[str, object]:
+    """What a row has of a replay and of the hardware. Raises `CannotReplay`, `NoBound`."""
+    counts = replays.counts(case)
+    return {
+        "hit_rate": 1 - counts.misses / counts.distinct if case.caches else None,
+        "overflows": counts.overflows,
+        "least_s": least_seconds(case, counts, hardware, tf32=cell.tf32),
+        "published_steps_per_s": _published(cell, case),
+    }
+
+
+def _published(cell: Cell, case: Case) -> float | None:
+    """The published rate of the closest method, where the setting is the published one."""
+    for row in published_rows(cell.workload):
+        setting = (CLOSEST.get(case.system), cell.scale, cell.batch_size, cell.embedding_dim)
+        same_cache = not case.caches or case.budget == CacheRatio(ratio=row.cache_ratio)
+        if same_cache and setting == (row.system, FULL.name, row.batch_size, FULL.embedding_dim):
+            return row.steps_per_s
+    return None

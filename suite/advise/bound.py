@@ -1,0 +1,180 @@
+"""The least time of a step on described hardware: flops and bytes that no schedule avoids, at the peak rates.
+
+Nothing is measured or fitted. Every path (the processors, the device's memory, the link each way) is taken to work all
+the time beside the others, so a step takes at least as long as its busiest path. Launches, planning on the host, reads
+of host memory and everything that is waited for come on top: no system reaches the bound.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from suite.advise.case import RESIDENT, UVM, Case
+from suite.records.base import Model
+from suite.simulate.models import registry as models
+from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.options import read_input
+from suite.simulate.trace import Trace, replayed
+from systems.contract import OptimizerKind
+from systems.freq_cache import sizing
+from systems.registry import Variant
+
+EXAMPLES = ("a100", "h100", "h200")
+"""Machines that come along, by name."""
+
+
+class Hardware(Model, strict=True):
+    """A machine with one CUDA device. JSON; see the examples beside this module."""
+
+    name: str = Field(min_length=1)
+    device_memory_bytes: int = Field(gt=0)
+    memory_gb_per_s: float = Field(gt=0)
+    """Of the device's memory."""
+    link_gb_per_s: float = Field(gt=0)
+    """Between host and device, each way."""
+    fp32_flops: float = Field(gt=0)
+    tf32_flops: float | None = Field(default=None, gt=0)
+    """None: the device has no TF32."""
+    sources: dict[str, str] = Field(min_length=1)
+    """Where each figure comes from, by field. All rates are peaks."""
+
+
+def load_hardware(name: str) -> Hardware:
+    """A described machine: one of `EXAMPLES`, or a file.
+
+    Raises:
+        BadOption: it cannot be read, or a field is missing, unknown or out of range; the message names file and field.
+    """
+    path = Path(__file__).with_name("hardware") / f"{name}.json" if name in EXAMPLES else Path(name)
+    remedy = f"give {', '.join(EXAMPLES)}, or a JSON file like suite/advise/hardware/a100.json"
+    return read_input(Hardware, path, flag="--hardware ", remedy=remedy)
+
+
+class NoBound(LookupError):
+    """A case has no bound; the message says which, and why."""
+
+
+class Counts(NamedTuple):
+    """Rows of a step, on average over the counted batches."""
+
+    distinct: float
+    fetched: float = 0.0
+    """Rows that a cache fetches; 0 without a cache."""
+    written_back: float = 0.0
+    misses: float = 0.0
+    """Distinct rows that were not cached."""
+    overflows: bool = False
+    """Some batch has more distinct rows than the cache has slots."""
+
+
+class Replays:
+    """Replays the batches `span` of a trace, each cache once."""
+
+    def __init__(self, trace: Trace, span: Span) -> None:
+        self.trace = trace
+        self.span = span
+        self._found: dict[tuple[Variant | None, int], Counts] = {}
+
+    def counts(self, case: Case) -> Counts:
+        """What a case counts per step.
+
+        Raises:
+            CannotReplay: the cache cannot run at that size.
+        """
+        key = _model_of(case), case.slots
+        if key not in self._found:
+            self._found[key] = self._uncached() if key[0] is None else self._cached(key[0], case.slots)
+        return self._found[key]
+
+    def _uncached(self) -> Counts:
+        sizes = [batch.unique[0].size for batch in replayed(self.trace, self.span.counted_from, self.span.stop)]
+        return Counts(sum(sizes) / len(sizes))
+
+    def _cached(self, model: Variant, slots: int) -> Counts:
+        tally = replay(models.build(model, Setting(trace=self.trace, span=self.span, slots=slots)))
+        return Counts(
+            distinct=tally.unique_ids / tally.batches,
+            fetched=tally.rows_fetched / tally.batches,
+            written_back=tally.rows_written_back / tally.batches,
+            misses=tally.unique_misses / tally.batches,
+            overflows=tally.overflow_batches > 0,
+        )
+
+
+def _model_of(case: Case) -> Variant | None:
+    """The simulated cache of a case; None: it has none."""
+    if not case.caches:
+        return None
+    name = "freq_cache" if case.name == "freq_cache" else "fbgemm_uvm_caching"
+    known = models.load(Variant(name)).variants
+    return Variant(name, tuple((key, value) for key, value in case.parameters.items() if key in known))
+
+
+class LeastSeconds(Model):
+    """Least seconds of a step on each path: the processors, the device's memory, and the link each way."""
+
+    flops: float
+    device_memory: float
+    link_in: float
+    link_out: float
+
+    @property
+    def compute(self) -> float:
+        """Of the device alone."""
+        return max(self.flops, self.device_memory)
+
+    @property
+    def link(self) -> float:
+        """Of the link alone."""
+        return max(self.link_in, self.link_out)
+
+    @property
+    def step(self) -> float:
+        """The bound: that of the busiest path."""
+        return max(self.compute, self.link)
+
+
+def least_seconds(case: Case, counts: Counts, hardware: Hardware, *, tf32: bool) -> LeastSeconds:
+    """Bound the step of a case.
+
+    - flops: the products of forward and backward;
+    - device memory: activations written and read once, dense parameters read and written, and where rows are on the
+      device while they train, each distinct row with its optimizer state, read and written;
+    - link: rows that a cache fetches and writes back, with the state that goes along; without a cache each distinct row
+      once each way; where the host pools, the pooled vectors and their gradients.
+
+    Raises:
+        NoBound: what the system moves has no model.
+    """
+    shape = case.shape
+    link_in, link_out = _link_bytes(case, counts)
+    rows = 0.0 if case.name in UVM or case.name == "cpu_embeddings" else 2 * counts.distinct * case.record_bytes
+    memory = 2 * 4 * (shape.activation_values + shape.dense_parameters) + rows
+    return LeastSeconds(
+        flops=shape.dense_flops / ((hardware.tf32_flops if tf32 else None) or hardware.fp32_flops),
+        device_memory=memory / (hardware.memory_gb_per_s * 1e9),
+        link_in=link_in / (hardware.link_gb_per_s * 1e9),
+        link_out=link_out / (hardware.link_gb_per_s * 1e9),
+    )
+
+
+def _link_bytes(case: Case, counts: Counts) -> tuple[float, float]:
+    """Bytes over the link in a step, to the device and to the host."""
+    if case.name in RESIDENT:
+        return 0.0, 0.0
+    if case.name == "cpu_embeddings":
+        pooled = 4.0 * case.shape.batch_size * case.shape.tables * case.shape.embedding_dim
+        return pooled, pooled
+    # row-wise state is on the device; other state stays beside the rows on the host, cached rows or not
+    state = 0 if case.spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD else case.state_bytes
+    if case.name in UVM:
+        crossing = counts.distinct * (case.row_bytes + state)
+        return crossing, crossing
+    if case.name == "freq_cache":
+        record = sizing.layout_of(case.spec, case.spec.tables[0]).record_bytes
+        return counts.fetched * record, counts.written_back * record
+    if case.caches:
+        beside = counts.distinct * state
+        return counts.fetched * case.row_bytes + beside, counts.written_back * case.row_bytes + beside
+    raise NoBound(f"what {case.name} moves has no model here: run_bench.py measures it")

@@ -1,0 +1,235 @@
+"""Checks of the machine before a benchmark: each function returns one finding, and changes nothing."""
+
+import enum
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from suite.records.environment import ask_nvml, installed_versions, visible_gpu
+from suite.records.scales import FULL, HOST_OVERHEAD
+from suite.run.conditions import MachineMonitor
+from suite.run.control_groups import granted_cpus
+from suite.run.drive import IN_MEMORY, file_system
+from suite.run.memory_probes import available_host_bytes
+from workloads.schema import DATASETS
+
+TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
+"""fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
+_FBGEMM = ("fbgemm-gpu", "fbgemm-gpu-cpu")
+_OTHERS_WARNING, _OTHERS_PROBLEM = 0.05, 0.25
+"""Shares of the CPUs that other processes take."""
+_STOLEN_WARNING = 0.01
+_LEAST_MEMORY_BYTES = 2 * 10**9
+_LEAST_FREE_BYTES = 10**9
+_USED_BYTES, _USED_SHARE = 1 << 30, 0.02
+"""Memory of the GPU in use: the driver itself keeps some hundred MiB, more on larger devices."""
+
+
+class Level(enum.StrEnum):
+    """How bad a finding is, worst first."""
+
+    PROBLEM = "problem"
+    """Figures measured now would be wrong, or there would be none."""
+    WARNING = "warning"
+    """Figures would be noisier, slower or not comparable with others."""
+    UNKNOWN = "unknown"
+    """The machine does not say."""
+    OK = "ok"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer of one check.
+
+    Attributes:
+        seen: What was found, in one sentence or more.
+        remedy: What to do about it. Beside `ok`: what to bear in mind.
+    """
+
+    level: Level
+    seen: str
+    remedy: str = ""
+
+
+ok, unknown, warning, problem = (
+    partial(Finding, level) for level in (Level.OK, Level.UNKNOWN, Level.WARNING, Level.PROBLEM)
+)
+
+
+def load(*, seconds: float) -> Finding:
+    """CPU time that other processes and other guests of the host take while this process waits."""
+    watched = MachineMonitor(cuda=False)
+    time.sleep(seconds)
+    conditions = watched.conditions(complete=True)
+    taken, stolen = conditions.others_cpu_share or 0.0, conditions.stolen_cpu_share or 0.0
+    seen = f"others take {taken:.0%} of {len(os.sched_getaffinity(0))} CPUs, a hypervisor {stolen:.1%}"
+    if taken >= _OTHERS_WARNING:
+        remedy = "Stop them (`top` names them), or wait for their end: a step waits for a thread that lost its core."
+        return problem(seen, remedy) if taken >= _OTHERS_PROBLEM else warning(seen, remedy)
+    if stolen >= _STOLEN_WARNING:
+        return warning(seen, "Measure at another time or on a dedicated machine; compare ratios within a round only.")
+    return ok(seen)
+
+
+def governor(root: Path = Path("/")) -> Finding:
+    """What decides on the clock of the cores (the kernel's Documentation/admin-guide/pm/cpufreq.rst)."""
+    files = [
+        root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor" for cpu in sorted(os.sched_getaffinity(0))
+    ]
+    if not files[0].exists():
+        return unknown("the kernel controls no clock here, as is usual in virtual machines; ask who runs the host")
+    slow = sorted({file.read_text().strip() for file in files} - {"performance"})
+    if slow:
+        return warning(
+            f"the governor is {' and '.join(slow)}: clocks follow the load with a delay, so short steps run slower",
+            "`sudo cpupower frequency-set -g performance` until the next boot.",
+        )
+    return ok("governor performance")
+
+
+def cpu_quota(root: Path = Path("/")) -> Finding:
+    """A quota makes no CPU invisible: as many threads as CPUs use it up and then all stand still."""
+    cpus = sorted(os.sched_getaffinity(0))
+    granted = granted_cpus(root)
+    if granted >= len(cpus):
+        return ok("no quota below the CPUs that can be used")
+    first = ",".join(map(str, cpus[: max(1, int(granted))]))
+    return problem(
+        f"the container may use {granted:.1f} CPUs but sees {len(cpus)}: cells start a thread for each, and all of "
+        "them stand still whenever the quota is used up",
+        f"Give it CPUs instead of a quota (`docker run --cpuset-cpus ...`), or `taskset -c {first}`.",
+    )
+
+
+def memory() -> Finding:
+    """Available memory beside what the tables of published sizes take."""
+    available_bytes = available_host_bytes()
+    seen = f"{available_bytes / 1e9:.1f} GB available"
+    if available_bytes < _LEAST_MEMORY_BYTES:
+        return problem(seen, "Free memory, grant the container more, or measure at --scale smoke.")
+    row_bytes = FULL.embedding_dim * 4 * HOST_OVERHEAD
+    needs = {schema.name: row_bytes * schema.table_rows for schema in DATASETS.values()}
+    lacking = [f"{name} takes about {n / 1e9:.1f} GB" for name, n in needs.items() if n > available_bytes]
+    if not lacking:
+        return ok(f"{seen}, enough for every dataset at every scale")
+    return ok(
+        f"{seen}; at --scale full {', '.join(lacking)}",
+        "Scale small fits. For full: a larger machine, a smaller --embedding-dim, or tables on disk "
+        "(`--systems 'freq_cache[tier=file]'`).",
+    )
+
+
+def room(path: Path, remedy: str) -> Finding:
+    """Room and kind of file system of a directory, or of the nearest one above it that is there."""
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists()).resolve()
+    free_bytes, kind = shutil.disk_usage(there).free, file_system(there)
+    seen = f"{path}: {free_bytes / 1e9:.1f} GB free, file system {kind}"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return problem(f"{seen}; it cannot be written", remedy)
+    if free_bytes < _LEAST_FREE_BYTES:
+        return problem(seen, f"Free some space. {remedy}")
+    if kind in IN_MEMORY:
+        return warning(f"{seen}: tables 'on disk' would lie in memory, records are gone after a restart", remedy)
+    return ok(seen)
+
+
+def matching_packages() -> Finding:
+    """Whether torch, fbgemm and torchrec are of releases that were built for each other."""
+    versions = installed_versions(("torch", "torchrec", *_FBGEMM))
+    builds = [name for name in _FBGEMM if name in versions]
+    if len(builds) > 1:
+        return problem(
+            "fbgemm-gpu and fbgemm-gpu-cpu are both installed and have overwritten each other's files",
+            "`pip uninstall fbgemm-gpu fbgemm-gpu-cpu`, then `make setup`.",
+        )
+    fbgemm = builds[0] if builds else "fbgemm-gpu"
+    missing = [name for name in ("torch", fbgemm, "torchrec") if name not in versions]
+    if missing:
+        return problem(f"not installed: {', '.join(missing)}", "`make setup`.")
+    seen = ", ".join(f"{name} {versions[name]}" for name in ("torch", fbgemm, "torchrec"))
+    wanted = TRIPLES.get(_release(versions["torch"]))
+    if wanted is None:
+        return warning(
+            f"{seen}: this torch is none of {', '.join(TRIPLES)}, with which the suite is tested",
+            "`make setup` installs what it is tested with.",
+        )
+    if (_release(versions[fbgemm]), _release(versions["torchrec"])) != wanted:
+        return problem(
+            f"{seen}: with this torch belong fbgemm {wanted[0]} and torchrec {wanted[1]}",
+            "`make setup`; fbgemm's library is built against one torch, and fails to load or crashes with others.",
+        )
+    return ok(seen)
+
+
+def _release(version: str) -> str:
+    """`2.13` of `2.13.0+cpu`."""
+    return ".".join(version.partition("+")[0].split(".")[:2])
+
+
+def gpu_link(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an opaque handle
+    """Width and generation of the PCIe link that rows are moved over."""
+    width = int(nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
+    widest = int(nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu))
+    if min(width, widest) <= 0:
+        return unknown("the driver names no width of the link: virtual machines may hide the bus")
+    seen = f"PCIe generation {nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)}, width {width} of {widest}"
+    if width == widest:
+        return ok(seen)
+    return problem(
+        f"{seen}: rows move at {width / widest:.0%} of the speed",
+        "Seat the card anew, use a slot that is wired in full, look for a riser or a switch that shares lanes.",
+    )
+
+
+def gpu_in_use(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an opaque handle
+    """Who else computes on the device, and how much of its memory is taken before anything runs."""
+    pids = [one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu) if one.pid != os.getpid()]
+    state = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    seen = f"{state.used / 1e9:.1f} of {state.total / 1e9:.1f} GB in use"
+    if pids:
+        return problem(
+            f"{seen}; other processes compute on it: pid {', '.join(map(str, pids))}",
+            "Stop them, wait for their end, or choose another device with CUDA_VISIBLE_DEVICES. In a container the "
+            "numbers may be the host's.",
+        )
+    if state.used > max(_USED_BYTES, _USED_SHARE * state.total):
+        return warning(
+            seen,
+            "Something holds memory although no process is listed here, for example a screen or another container: "
+            "`nvidia-smi` on the host shows it.",
+        )
+    return ok(seen)
+
+
+def examine(*, seconds: float) -> dict[str, Finding]:
+    """Run every check that applies to the machine: findings by name, worst first, alike ones in order of the checks."""
+    checks: dict[str, Callable[[], Finding]] = {
+        "load": partial(load, seconds=seconds),
+        "governor": governor,
+        "CPU quota": cpu_quota,
+        "memory": memory,
+        "results directory": partial(room, Path("results"), "Name a directory on a local disk with --out."),
+        "temporary directory": partial(room, Path(tempfile.gettempdir()), "Set TMPDIR to a directory on a local disk."),
+        "packages": matching_packages,
+    }
+    if visible_gpu() is not None:
+        checks |= {"GPU link": partial(_asked, gpu_link), "GPU in use": partial(_asked, gpu_in_use)}
+    found = {name: _finding(check) for name, check in checks.items()}
+    return dict(sorted(found.items(), key=lambda item: list(Level).index(item[1].level)))
+
+
+def _asked(check: Callable[[Any, Any], Finding]) -> Finding:
+    return ask_nvml(check) or unknown("NVML does not answer: `make setup BUILD=cuda` installs nvidia-ml-py")
+
+
+def _finding(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:  # one machine's odd file must not keep the other checks from being told
+        return unknown(f"the check failed with {type(error).__name__}: {error}")

@@ -1,0 +1,169 @@
+"""Bounds on described machines, worked out by hand; counts from replays; the machines' files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from advise_scenes import PowerTrace, case
+
+from suite.advise.advise import steady_span
+from suite.advise.bound import EXAMPLES, Counts, Hardware, LeastSeconds, NoBound, Replays, least_seconds, load_hardware
+from suite.records.options import BadOption
+from suite.simulate.models import registry as models
+from suite.simulate.models.model import Setting, Span, replay
+from systems.registry import Variant
+
+COUNTS = Counts(distinct=100, fetched=30, written_back=20, misses=30)
+SPAN = Span(counted_from=2, stop=6)
+
+
+def _machine(**changes: object) -> Hardware:
+    values: dict[str, object] = {
+        "name": "paper",
+        "device_memory_bytes": 10**9,
+        "memory_gb_per_s": 1e-3,  # 1 MB/s
+        "link_gb_per_s": 5e-4,
+        "fp32_flops": 1e6,
+        "tf32_flops": 4e6,
+        "sources": {"all": "made up"},
+    }
+    return Hardware.model_validate(values | changes)
+
+
+def _least(system: str, hardware: Hardware | None = None, *, tf32: bool = False, **changes: object) -> LeastSeconds:
+    return least_seconds(case(system, device="cuda", **changes), COUNTS, hardware or _machine(), tf32=tf32)
+
+
+def test_resident_rows_cross_the_device_memory_and_no_link() -> None:
+    found, of = _least("full_gpu"), case("full_gpu").shape
+    assert (found.link_in, found.link_out) == (0, 0)
+    assert found.flops == pytest.approx(of.dense_flops / 1e6)
+    model = 2 * 4 * (of.activation_values + of.dense_parameters)
+    assert found.device_memory == pytest.approx((model + 2 * 100 * 64) / 1e6)
+    assert _least("full_gpu", optimizer="adagrad").device_memory == pytest.approx((model + 2 * 100 * 128) / 1e6)
+
+
+def test_rows_in_place_cross_the_link_once_each_way() -> None:
+    found = _least("fbgemm_uvm")
+    assert found.link_in == found.link_out == pytest.approx(100 * 64 / 5e5)
+    rowwise = _least("fbgemm_uvm", optimizer="rowwise_adagrad")
+    assert rowwise.link == found.link  # its state is on the device
+    assert _least("fbgemm_uvm", optimizer="adagrad").link == pytest.approx(100 * 128 / 5e5)
+
+
+def test_own_cache_moves_records_in_the_type_that_the_host_keeps() -> None:
+    found = _least("freq_cache", optimizer="rowwise_adagrad")
+    assert (found.link_in, found.link_out) == (pytest.approx(30 * 68 / 5e5), pytest.approx(20 * 68 / 5e5))
+    narrow = _least("freq_cache[slow_rows=fp16]", optimizer="rowwise_adagrad")
+    assert narrow.link_in == pytest.approx(30 * (2 * 16 + 4) / 5e5)
+
+
+def test_device_cache_leaves_pointwise_state_uncached() -> None:
+    plain = _least("fbgemm_uvm_caching")
+    assert (plain.link_in, plain.link_out) == (pytest.approx(30 * 64 / 5e5), pytest.approx(20 * 64 / 5e5))
+    assert _least("fbgemm_uvm_caching", optimizer="adagrad").link_in == pytest.approx((30 + 100) * 64 / 5e5)
+
+
+def test_where_the_host_pools_vectors_and_gradients_cross() -> None:
+    found = _least("cpu_embeddings")
+    assert found.link_in == found.link_out == pytest.approx(4 * 64 * 3 * 16 / 5e5)
+
+
+def test_the_busiest_path_bounds_the_step() -> None:
+    found = _least("fbgemm_uvm", _machine(link_gb_per_s=1e-9))
+    assert found.step == found.link > found.compute
+    assert _least("full_gpu").step == _least("full_gpu").compute
+
+
+def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
+    plain = _least("full_gpu")
+    assert _least("full_gpu", tf32=True).flops == pytest.approx(plain.flops / 4)
+    assert _least("full_gpu", _machine(tf32_flops=None), tf32=True).flops == plain.flops
+
+
+def test_system_without_a_model_has_no_bound() -> None:
+    with pytest.raises(NoBound, match=r"what hashed moves has no model here: run_bench\.py measures it"):
+        least_seconds(case("hashed", device="cuda"), COUNTS, _machine(), tf32=False)
+
+
+# counts
+
+
+def test_cache_is_replayed_with_its_policy_its_look_ahead_and_its_slots() -> None:
+    trace = PowerTrace(batches=6)
+    found = Replays(trace, SPAN).counts(case("freq_cache[look_ahead=2,policy=lru,tier=file]"))
+    model = Variant("freq_cache", (("policy", "lru"), ("look_ahead", "2")))
+    tally = replay(models.build(model, Setting(trace=trace, span=SPAN, slots=410)))
+    assert found.misses == tally.unique_misses / 4
+    assert (found.fetched, found.written_back) == (tally.rows_fetched / 4, tally.rows_written_back / 4)
+    assert 0 < found.misses < found.distinct < 192
+
+
+def test_systems_without_a_cache_move_nothing_by_their_misses() -> None:
+    counts = Replays(PowerTrace(batches=6), SPAN).counts(case("full_gpu"))
+    assert 0 < counts.distinct < 192
+    assert counts[1:] == (0, 0, 0, False)
+
+
+def test_equal_caches_are_replayed_once() -> None:
+    trace = PowerTrace(batches=4)
+    replays = Replays(trace, Span(counted_from=1, stop=4))
+    replays.counts(case("freq_cache[policy=lfu]"))
+    before = trace.asked
+    replays.counts(case("freq_cache[policy=lfu,tier=file]"))
+    assert trace.asked == before
+    replays.counts(case("freq_cache[policy=lru]"))
+    assert trace.asked > before
+
+
+def test_a_third_of_a_span_is_left_uncounted() -> None:
+    trace = PowerTrace(batches=90)
+    assert steady_span(trace) == Span(counted_from=30, stop=90)
+    assert steady_span(trace, batches=2) == Span(counted_from=0, stop=2)
+    assert steady_span(PowerTrace(batches=1)) == Span(counted_from=0, stop=1)
+
+
+# files
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_complete_and_every_figure_has_a_source(name: str) -> None:
+    found = load_hardware(name)
+    named = {field.strip() for key in found.sources for field in key.split(",")}
+    assert named == set(Hardware.model_fields) - {"name", "sources"}
+    assert found.device_memory_bytes >= 80e9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"link_gb_per_s": ...}, "mine.json: link_gb_per_s: Field required"),
+        ({"memory_gb_per_s": -1.0}, "memory_gb_per_s: Input should be greater than 0"),
+        ({"memory_gb_per_s": "fast"}, "memory_gb_per_s: Input should be a valid number"),
+        ({"colour": "green"}, "colour: Extra inputs are not permitted"),
+        ({"sources": {}}, "sources: "),
+    ],
+)
+def test_wrong_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    content = load_hardware("a100").model_dump(mode="json") | changes
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+    with pytest.raises(BadOption) as refused:
+        load_hardware(str(path))
+    assert message in str(refused.value)
+    assert "a JSON file like suite/advise/hardware/a100.json" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"--hardware .*mine.json: No such file or directory: give a100, h100, h200, or a JSON"),
+        (b"[1]", "mine.json: the file: Input should be an object"),
+        (b"\xff\xfe\x00", "mine.json: the file: Invalid JSON"),
+    ],
+)
+def test_unreadable_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "mine.json").write_bytes(content)
+    with pytest.raises(BadOption, match=message):
+        load_hardware(str(tmp_path / "mine.json"))
