@@ -6,6 +6,7 @@ tables, and in the words of a drawing, have no such freedom.
 """
 
 import filecmp
+import io
 import itertools
 import re
 import tempfile
@@ -15,16 +16,20 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import image
+from matplotlib.figure import Figure
+from PIL import Image
 
 from suite.records.store import write_atomically
-from suite.report.figures.write import write_figures
+from suite.report.figures import figures
 from suite.report.page.page import page
 from suite.report.sheets import sheets
 from suite.report.source import Source
 from suite.tables.comparison import comparison
+from suite.tables.figure_style import look
 from suite.tables.sheet import write_sheets
 
 PAGE = "index.html"
+_DPI, _SHADES, _NEARLY_WHITE = 300, 128, 250
 _POINTS = 0.01
 """Coordinates may differ by so much."""
 _SHADE = 0.002
@@ -55,6 +60,41 @@ def publish(
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn if path.suffix == ".svg"}
     write_atomically(out / PAGE, page(source, compared, made, pictures, links_from or out))
     return [*files, *drawn, out / PAGE]
+
+
+def write_figures(source: Source, folder: Path) -> list[Path]:
+    """Write every figure as SVG, with its text as text, and as PNG of 300 dpi: the same bytes for the same source.
+
+    Raises:
+        StoreError: one cannot be written; the earlier file is still whole.
+    """
+    paths = []
+    for name, figure in figures(source).items():
+        with look(f"report {name}", svg_text=True):
+            # once for both formats
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            for suffix, content in (("svg", _svg(figure)), ("png", _png(figure))):
+                paths.append(folder / f"{name}.{suffix}")
+                write_atomically(paths[-1], content)
+    return paths
+
+
+def _svg(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return content.getvalue()
+
+
+def _png(figure: Figure) -> bytes:
+    """With a palette: figures have few colours, and a third of the bytes will do."""
+    drawn, content = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=_DPI)
+    picture = Image.open(drawn).convert("RGB").quantize(_SHADES, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    # a shade of the palette is the mean of its pixels: paper has to stay white
+    picture.putpalette([255 if shade > _NEARLY_WHITE else shade for shade in picture.getpalette() or ()])
+    picture.save(content, format="png", dpi=(_DPI, _DPI), optimize=True)
+    return content.getvalue()
 
 
 def differences(source: Source, out: Path) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from suite.report.figures.write import figures
+from suite.report.figures import figures
 from suite.report.page.page import page as make_page
 from suite.report.sheets import sheets
 from suite.report.source import Source, read

@@ -52,9 +52,7 @@ PICTURES = ("throughput_by_bytes", "throughput_by_budget")
 CAPTIONS = {
     "throughput_by_bytes": "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
     "throughput_by_budget": "Throughput of rows on a drive by host budget, beside all rows in RAM, with intervals",
-    "quality_over_time": "Loss and AUROC while training, by samples and by seconds",
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
-    "memory": "Memory by tier and purpose",
     "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }
 AGAIN = "The baseline a second time, in the same turns: how far this row lies from 1 is noise."

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from suite.__main__ import app
 from suite.records.groups import group_records
 from suite.records.store import RecordStore
-from suite.report.figures.disk import draw
-from suite.report.figures.throughput import drawn
+from suite.report.figures import throughput_by_budget as draw
+from suite.report.figures import throughput_by_bytes
 from suite.report.page.commands import commands
 from suite.report.page.statements import device_statement, verdicts
 from suite.report.publish import publish
@@ -47,7 +47,7 @@ def test_rows_on_a_drive_are_in_no_other_ranking_though_they_offload_from_the_sa
     assert leaderboards(drive.groups) == ()
     assert len(leaderboards(both.groups)) == len(leaderboards(plain.groups)) == 1
     assert {row.cell.host_budget_bytes for row in leaderboards(both.groups)[0].rows} == {None}
-    assert drawn(drive) == []
+    assert throughput_by_bytes(drive) is None
     assert paper_sheet(drive.groups).blocks == ()
     papers = [paper_sheet(one.groups) for one in (both, plain)]
     assert papers[0].frame.equals(papers[1].frame)

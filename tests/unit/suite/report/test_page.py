@@ -22,7 +22,9 @@ from tests.unit.suite.report.page_texts import PAGE, SVG, Outline, carried, made
 
 
 def test_page_is_well_formed_and_every_id_is_its_own() -> None:
-    outline = Outline(made(fabricated_records(), sheets=(sheet(),), svgs={"memory": SVG, "throughput_by_bytes": SVG}))
+    outline = Outline(
+        made(fabricated_records(), sheets=(sheet(),), svgs={"quality_by_bytes": SVG, "throughput_by_bytes": SVG})
+    )
     ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     labelled = [attributes.get("aria-labelledby") for _, attributes in outline.elements]
@@ -43,7 +45,7 @@ def test_every_table_has_a_caption_and_every_head_a_scope() -> None:
 
 
 def test_nothing_is_fetched_and_only_the_page_s_own_script_may_run() -> None:
-    outline = Outline(made(fabricated_records(), svgs={"memory": SVG}))
+    outline = Outline(made(fabricated_records(), svgs={"quality_by_bytes": SVG}))
     assert outline.all("img") == outline.all("iframe") == []
     assert [link["href"] for link in outline.all("link")] == ["data:,"]
     assert all("src" not in script for script in outline.all("script"))
@@ -57,8 +59,8 @@ def test_nothing_is_fetched_and_only_the_page_s_own_script_may_run() -> None:
 
 def test_same_records_in_any_order_give_the_same_bytes() -> None:
     records = fabricated_records()
-    first = made(records, sheets=(sheet(),), svgs={"memory": SVG, "throughput_by_bytes": SVG})
-    again = made(shuffled(records), sheets=(sheet(),), svgs={"throughput_by_bytes": SVG, "memory": SVG})
+    first = made(records, sheets=(sheet(),), svgs={"quality_by_bytes": SVG, "throughput_by_bytes": SVG})
+    again = made(shuffled(records), sheets=(sheet(),), svgs={"throughput_by_bytes": SVG, "quality_by_bytes": SVG})
     assert first == again
 
 
@@ -103,10 +105,10 @@ def test_sheets_are_shown_as_they_are_with_the_records_behind_them() -> None:
 
 
 def test_figures_come_in_order_without_prolog_and_with_ids_of_their_own() -> None:
-    text = made(gpu_run(), svgs={"memory": SVG, "miss_ratio": SVG})
-    assert text.index('id="miss_ratio-clip"') < text.index('id="memory-clip"')
-    assert 'clip-path="url(#memory-clip)"' in text
-    assert 'href="#memory-mark"' in text
+    text = made(gpu_run(), svgs={"quality_by_bytes": SVG, "miss_ratio": SVG})
+    assert text.index('id="miss_ratio-clip"') < text.index('id="quality_by_bytes-clip"')
+    assert 'clip-path="url(#quality_by_bytes-clip)"' in text
+    assert 'href="#quality_by_bytes-mark"' in text
     assert "<!DOCTYPE svg" not in text
 
 
@@ -133,7 +135,7 @@ def test_records_behind_a_number_have_the_value_of_their_own_round_and_copy() ->
 
 
 def test_page_opens_with_the_verdict_and_one_picture_and_tables_come_below() -> None:
-    text = made(gpu_run(), sheets=(sheet(),), svgs={"memory": SVG, "throughput_by_bytes": SVG})
+    text = made(gpu_run(), sheets=(sheet(),), svgs={"quality_by_bytes": SVG, "throughput_by_bytes": SVG})
     (sentences,) = (verdict(group) for group in group_records(gpu_run()))
     at = [
         *(text.index(str(escape(sentence))) for sentence in sentences),
@@ -141,7 +143,7 @@ def test_page_opens_with_the_verdict_and_one_picture_and_tables_come_below() -> 
         text.index('class="lead"'),
         text.index("<nav"),
         text.index("<table"),
-        text.index('id="memory-clip"'),
+        text.index('id="quality_by_bytes-clip"'),
     ]
     assert at == sorted(at)
     assert text.count('id="throughput_by_bytes-clip"') == 1

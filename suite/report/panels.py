@@ -80,17 +80,15 @@ class Panels:
         columns: Panels in a line.
         panel_in: Width and height of a panel.
         lines: As many as the groups need, by default.
-        heights_in: Of the lines, where they differ.
-        names_in: Width of names beside the panels.
     """
 
     def __init__(
         self, title: str, note: str, groups: Sequence[Group] = (), *, columns: int, panel_in: tuple[float, float],
-        lines: int = 0, heights_in: Sequence[float] = (), names_in: float = 0.0,
+        lines: int = 0,
     ) -> None:  # fmt: skip
-        heights_in = heights_in or [panel_in[1]] * (lines or math.ceil(len(groups) / columns))
+        lines = lines or math.ceil(len(groups) / columns)
         self._panel_in = panel_in[0]
-        self._width_in = max(6.4, names_in + panel_in[0] * columns)
+        self._width_in = max(6.4, panel_in[0] * columns)
         facts = [(_device(group), _setting(group)) for group in groups]
         alike = [len(set(column)) == 1 for column in zip(*facts, strict=True)]
         shared = itertools.compress(facts[0], alike) if facts else ()
@@ -99,23 +97,21 @@ class Panels:
             for group, fact in zip(groups, facts, strict=True)
         ]
         self._note = textwrap.wrap(note, letters_in(self._width_in - 0.2, SMALL))
-        self._panels_in = sum(heights_in)
+        self._panels_in = lines * panel_in[1]
         words = [
             part for text in (title, *shared) for part in textwrap.wrap(text, letters_in(self._width_in - 0.2, TITLE))
         ]
         self._around_in = _LINE_IN * (len(words) + len(self._note)) + 0.25
         self.figure = Figure(layout="constrained")
-        self.axes: list[list[Axes]] = self.figure.subplots(
-            len(heights_in), columns, squeeze=False, gridspec_kw={"height_ratios": heights_in}
-        ).tolist()
+        self.axes: list[list[Axes]] = self.figure.subplots(lines, columns, squeeze=False).tolist()
         self.flat = list(itertools.chain(*self.axes))
         for axes in self.flat:
             axes.tick_params(labelsize=SMALL)
         self.figure.suptitle("\n".join(words), fontsize=TITLE)
 
-    def name(self, axes: Axes, number: int | None, *more: str, margin_in: float = 0.7) -> None:
+    def name(self, axes: Axes, number: int | None, *more: str) -> None:
         """Name the dataset of a panel's group, what tells it from the others, and more; None: it has no group."""
-        letters = letters_in(self._panel_in - margin_in, LABEL)
+        letters = letters_in(self._panel_in - 0.7, LABEL)
         names = () if number is None else self._names[number]
         axes.set_title("\n".join(wrapped(text, letters) for text in (*names, *more)), fontsize=LABEL + 0.5)
 
