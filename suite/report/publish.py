@@ -21,7 +21,7 @@ from PIL import Image
 
 from suite.records.store import write_atomically
 from suite.report.figures import figures
-from suite.report.page.page import page
+from suite.report.page import page
 from suite.report.sheets import sheets
 from suite.report.source import Source
 from suite.tables.comparison import comparison
@@ -58,7 +58,7 @@ def publish(
     drawn = write_figures(source, out / "figures")
     on_step("page")
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn if path.suffix == ".svg"}
-    write_atomically(out / PAGE, page(source, compared, made, pictures, links_from or out))
+    write_atomically(out / PAGE, page(source, (compared, *made), pictures, links_from or out))
     return [*files, *drawn, out / PAGE]
 
 

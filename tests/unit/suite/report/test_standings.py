@@ -5,9 +5,9 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.report.standings import Leaderboard, leaderboards, standings
+from suite.report.leaderboard import Leaderboard, leaderboards, standings
 from suite.tables.settings import sweeps
-from suite.tables.statistics import met, relative_speed
+from suite.tables.statistics import Estimate, met, relative_speed
 from tests.unit.suite.fabricate import (
     BASELINE,
     cpu_run,
@@ -66,7 +66,7 @@ def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
 
 def test_cells_that_took_turns_with_each_other_are_compared_in_them():
     first, second = standings(only([*sized("slow", SLOW, MIB), *sized("fast", FAST, MIB)]), MIB)
-    assert (first.row.system, first.to_first) == ("fast", None)
+    assert (first.row.system, first.to_first) == ("fast", Estimate(value=1.0, low=None, high=None))
     assert met(first.row.records, second.row.records)
     assert second.to_first is not None
     assert second.to_first.value == pytest.approx(0.4 / 0.9)
