@@ -35,7 +35,7 @@ COLUMNS: Final = (
         "not exist, or the ratio lies within the noise.",
     ),
     Column(words="system", name="system", text=True, repeats=True),
-    Column(words="cache ratio or budget", name="size"),
+    Column(words="cache ratio or budget", name="size", text=True),
     RATIO,
     Column(words="relative to the first", name="to_first", show=relative, noisy=True),
     Column(

@@ -53,7 +53,7 @@ def _paper_block(group: Group, heading: str) -> Block:
             ),
             Column(words="hardware", name="hardware", text=True),
             Column(words="batch", name="batch_size", show=count),
-            Column(words="cache ratio or budget", name="size"),
+            Column(words="cache ratio or budget", name="size", text=True),
         ),
         lines=(*(_measured(group, row) for row in rows), *map(_published, published)),
         notes=tuple(dict.fromkeys(notes)),

@@ -30,7 +30,7 @@ COLUMNS = (
     VERIFIED,
     Column(words="steps/s", name="rank_steps_per_s", show=amount, definition="of all ranks, mean over rounds."),
     *(
-        Column(words=words, name=name, definition="the smallest and the largest.")
+        Column(words=words, name=name, text=True, definition="the smallest and the largest.")
         for name, (words, _) in _PER_RANK.items()
     ),
     HIT_RATE,
