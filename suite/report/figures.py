@@ -10,17 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from suite.records.groups import BASELINE, IN_RAM, REFERENCE, Group, base_name, is_baseline
+from suite.records.groups import BASELINE, IN_RAM, REFERENCE, base_name, is_baseline
 from suite.report.panels import COLUMNS, LABEL, Panels, bytes_words, round_ticks, series, ticks_at, wrapped
 from suite.report.source import Source
 from suite.simulate.figure import label, plot
 from suite.simulate.results import Simulation
-from suite.tables.approximate import Approximation, approximations
-from suite.tables.disk import OnDrive, Step, rows_on_drive
+from suite.tables.approximate import approximations
+from suite.tables.disk import Step, is_sound, rows_on_drive
 from suite.tables.figure_style import BLACK, COLOURS, DASHES, GREY, MARKERS, look
 from suite.tables.quantities import binary_bytes
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import on_drive, sweeps
+from suite.tables.sheet import Line
 from systems.registry import CONTROLS
 
 _LEGEND_LETTERS = 40
@@ -113,15 +114,15 @@ def _interval(row: Row) -> tuple[float, float, float]:
 def throughput_by_budget(source: Source) -> Figure | None:
     """Throughput of rows on a drive by host budget, a line of panels per sweep; None where nobody there was timed."""
     found = [
-        (sweep[0], [one for step in Step for one in rows_on_drive(sweep, step) if one.sound])
+        (sweep[0], [one for step in Step for one in rows_on_drive(sweep, step) if is_sound(one)])
         for sweep in sweeps(filter(on_drive, source.groups))
     ]
-    shown = [(group, rows) for group, rows in found if any(not is_baseline(one.row.system) for one in rows)]
+    shown = [(group, rows) for group, rows in found if any(not is_baseline(one["system"]) for one in rows)]
     if not shown:
         return None
     every = [one for _, rows in shown for one in rows]
-    systems = sorted({one.row.system for one in every if not is_baseline(one.row.system)})
-    steps = [step for step in Step if any(one.step is step for one in every)]
+    systems = sorted({one["system"] for one in every if not is_baseline(one["system"])})
+    steps = [step for step in Step if any(one["step"] == step for one in every)]
     panels = Panels(
         f"Throughput of rows on a drive by host budget, and of {IN_RAM}, which keeps all rows in RAM",
         f"Bars: 95 % interval of the ratio to {IN_RAM}, which took turns with each. Budget: all that a system may keep "
@@ -133,40 +134,40 @@ def throughput_by_budget(source: Source) -> Figure | None:
     )
     for number, ((_, rows), line) in enumerate(zip(shown, panels.axes, strict=True)):
         for step, axes in zip(steps, line, strict=True):
-            if here := [one for one in rows if one.step is step]:
+            if here := [one for one in rows if one["step"] == step]:
                 _draw_by_budget(axes, here, systems)
             panels.name(axes, number, step)
     panels.label("host budget, log scale", "samples/s, log scale")
     return panels.close(first=[IN_RAM, *(wrapped(system, _LEGEND_LETTERS) for system in systems)])
 
 
-def _draw_by_budget(axes: Axes, rows: Sequence[OnDrive], systems: Sequence[str]) -> None:
-    budgets = sorted({one.budget for one in rows})
+def _draw_by_budget(axes: Axes, rows: Sequence[Line], systems: Sequence[str]) -> None:
+    budgets = sorted({one["budget"] for one in rows})
     ends = budgets[0] / 1.3, budgets[-1] * 1.3
-    ram = {one.budget: one.row.samples_per_s or 0.0 for one in rows if is_baseline(one.row.system)}
+    ram = {one["budget"]: one["samples_per_s"] for one in rows if is_baseline(one["system"])}
     if ram:
         # measured anew beside every budget: as level as the machine was steady
         at = sorted(ram)
         heights = [ram[budget] for budget in (at[0], *at, at[-1])]
         axes.plot([ends[0], *at, ends[1]], heights, color=BLACK, linewidth=0.9, label=IN_RAM)
     for number, system in enumerate(systems):
-        if own := sorted((one for one in rows if one.row.system == system), key=lambda one: one.budget):
-            points = [(one.budget, one.row.samples_per_s or 0.0, *_bar(one)) for one in own]
+        if own := sorted((one for one in rows if one["system"] == system), key=lambda one: one["budget"]):
+            points = [(one["budget"], one["samples_per_s"], *_bar(one)) for one in own]
             series(axes, number, wrapped(system, _LEGEND_LETTERS), points)
     axes.set_xscale("log")
     axes.set_xlim(*ends)
     ticks_at(axes.xaxis, budgets, lambda size, _: binary_bytes(round(size)))
-    speeds = [one.row.samples_per_s or 0.0 for one in rows]
+    speeds = [one["samples_per_s"] for one in rows]
     low, high = min(speeds) / 1.3, max(speeds) * 1.3
     axes.set_yscale("log")
     axes.set_ylim(low, high)
     ticks_at(axes.yaxis, round_ticks(low, high), EngFormatter(sep=""))
 
 
-def _bar(one: OnDrive) -> tuple[float, float]:
+def _bar(one: Line) -> tuple[float, float]:
     """How far the interval goes down and up, in samples/s; not a number where there is none, which draws nothing."""
-    speed, per_s = one.speed, one.row.samples_per_s
-    if speed is None or speed.low is None or speed.high is None or per_s is None:
+    speed, per_s = one["ratio"], one["samples_per_s"]
+    if speed is None or speed.low is None or speed.high is None:
         return math.nan, math.nan
     return per_s * (1 - speed.low / speed.value), per_s * (speed.high / speed.value - 1)
 
@@ -245,11 +246,13 @@ def _style(policy: str, order: Sequence[str]) -> dict[str, Any]:
 def quality_by_bytes(source: Source) -> Figure | None:
     """AUROC of approximate systems by the bytes of their tables, under the exact baseline's; None without any."""
     listed = ((group, approximations(group)) for group in source.groups)
-    measured = [(group, [one for one in found if one.auroc is not None and one.table_bytes]) for group, found in listed]
-    shown: list[tuple[Group, list[Approximation]]] = [(group, found) for group, found in measured if len(found) > 1]
+    measured = [
+        (group, [one for one in found if one["auroc"] is not None and one["table_bytes"]]) for group, found in listed
+    ]
+    shown = [(group, found) for group, found in measured if len(found) > 1]
     if not shown:
         return None
-    kinds = sorted({base_name(one.row.system) for _, found in shown for one in found if not one.row.exact})
+    kinds = sorted({base_name(one["system"]) for _, found in shown for one in found if not one["exact"]})
     panels = Panels(
         "Quality of approximate tables by their bytes",
         "AUROC on the test split at equal samples trained, mean over rounds, which differ in seed. Line: the exact "
@@ -259,14 +262,14 @@ def quality_by_bytes(source: Source) -> Figure | None:
         panel_in=(3.6, 2.8),
     )
     for number, ((_, found), axes) in enumerate(zip(shown, panels.flat, strict=False)):
-        for one in (one for one in found if one.row.exact):
+        for one in (one for one in found if one["exact"]):
             size, auroc, *_ = _point(one)
             axes.axhline(auroc, color=BLACK, linewidth=0.9, label="exact")
             axes.plot([size], [auroc], "D", color=BLACK, markersize=5, zorder=3)
         for place, kind in enumerate(kinds):
-            if own := [_point(one) for one in found if not one.row.exact and base_name(one.row.system) == kind]:
+            if own := [_point(one) for one in found if not one["exact"] and base_name(one["system"]) == kind]:
                 series(axes, place, kind, sorted(own))
-        sizes = [one.table_bytes or 1 for one in found]
+        sizes = [one["table_bytes"] for one in found]
         ends = min(sizes) / 1.5, max(sizes) * 1.5
         axes.set_xscale("log")
         axes.set_xlim(*ends)
@@ -276,12 +279,12 @@ def quality_by_bytes(source: Source) -> Figure | None:
     return panels.close(first=["exact", *kinds])
 
 
-def _point(one: Approximation) -> tuple[float, float, float, float]:
+def _point(one: Line) -> tuple[float, float, float, float]:
     """Its size in bytes, its AUROC, and how far the interval goes down and up."""
-    below, down, up = one.below, 0.0, 0.0
+    below, down, up = one["below"], 0.0, 0.0
     if below is not None and below.low is not None and below.high is not None:
         down, up = below.high - below.value, below.value - below.low
-    return one.table_bytes or 0, one.auroc.value if one.auroc is not None else 0.0, down, up
+    return one["table_bytes"], one["auroc"].value, down, up
 
 
 DRAWN: tuple[Callable[[Source], Figure | None], ...] = (

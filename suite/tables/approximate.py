@@ -1,7 +1,6 @@
 """Systems that are not exact: quality against bytes of tables. They are never ranked by speed with exact ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from suite.records.groups import Group, is_baseline
@@ -9,8 +8,8 @@ from suite.tables.columns import STATUS, SYSTEM, VERIFIED
 from suite.tables.quantities import megabytes, percent, relative, score_within
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings
-from suite.tables.sheet import Block, Column, Sheet, setting_of
-from suite.tables.statistics import Estimate, mean_of
+from suite.tables.sheet import Block, Column, Line, Sheet, setting_of
+from suite.tables.statistics import mean_of
 
 HEADING = "Approximate systems: quality against bytes"
 TIERS = ("device", "host", "disk")
@@ -44,70 +43,41 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Approximation:
-    """A system of a group that has approximate ones: the exact baseline, and all that are not exact.
-
-    Attributes:
-        auroc: Mean over rounds; no interval with one round.
-        below: The baseline's AUROC less its own, paired by round; None without a baseline.
-        tiers: Bytes of rows and optimizer state by tier, the largest over rounds; a tier without any is left out.
-        share: Of the baseline's table bytes.
-    """
-
-    row: Row
-    auroc: Estimate | None
-    below: Estimate | None
-    tiers: dict[str, int]
-    share: float | None = None
-
-    @property
-    def table_bytes(self) -> int | None:
-        """Of the slowest tier: rows there are all rows, and those on a faster one are copies."""
-        return next((self.tiers[tier] for tier in reversed(TIERS) if tier in self.tiers), None)
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Raw numbers by column."""
-        row = self.row
-        return {
-            **setting_of(row.records),
-            **{name: getattr(row, name) for name in ("system", "exact", "noise", "verified", "status")},
-            **{name: getattr(self, name) for name in ("auroc", "below", "table_bytes", "share")},
-            **{f"{tier}_bytes": self.tiers.get(tier) for tier in TIERS},
-            "samples": row.cell.steps * row.cell.batch_size,
-            "ratio": row.relative,
-            "rounds": row.measured_rounds,
-        }
-
-
-def approximations(group: Group) -> tuple[Approximation, ...]:
-    """The approximate systems of a group, the most table bytes first, behind the exact baseline; none without them."""
+def approximations(group: Group) -> list[dict[str, Any]]:
+    """Lines of a group's approximate systems, the most bytes first, behind the exact baseline; none without them."""
     rows = merged_rows(group)
     if all(row.exact for row in rows):
-        return ()
+        return []
     baseline = next((row for row in rows if is_baseline(row.system)), None)
     exact = _aurocs(baseline) if baseline is not None else {}
-    found = [_approximation(row, exact) for row in rows if not row.exact or row is baseline]
-    full = next((one.table_bytes for one in found if one.row is baseline), None)
-    shared = [replace(one, share=one.table_bytes / full if one.table_bytes and full else None) for one in found]
-    return tuple(sorted(shared, key=lambda one: (not one.row.exact, -(one.table_bytes or 0), one.row.system)))
+    found = [_line(row, exact) for row in rows if not row.exact or row is baseline]
+    full = next((line["table_bytes"] for line in found if line["exact"]), None)
+    for line in found:
+        line["share"] = line["table_bytes"] / full if line["table_bytes"] and full else None
+    return sorted(found, key=lambda line: (not line["exact"], -(line["table_bytes"] or 0), line["system"]))
 
 
-def _approximation(row: Row, exact: dict[int, float]) -> Approximation:
+def _line(row: Row, exact: dict[int, float]) -> dict[str, Any]:
+    """Raw numbers by column but for the share; `exact` has the baseline's AUROC by round."""
     own = _aurocs(row)
     pairs = [exact[number] - value for number, value in own.items() if number in exact]
     accounts = [measurement.memory.anatomy_bytes for measurement in row.measurements]
-    sizes = {
-        tier: max((one.get(f"{tier}/rows", 0) + one.get(f"{tier}/state", 0) for one in accounts), default=0)
-        for tier in TIERS
+    sizes = [
+        max((one.get(f"{tier}/rows", 0) + one.get(f"{tier}/state", 0) for one in accounts), default=0) for tier in TIERS
+    ]
+    return {
+        **setting_of(row.records),
+        **{name: getattr(row, name) for name in ("system", "exact", "noise", "verified", "status")},
+        "auroc": mean_of(list(own.values())) if own else None,
+        "below": mean_of(pairs) if pairs and not is_baseline(row.system) else None,
+        **{f"{tier}_bytes": size or None for tier, size in zip(TIERS, sizes, strict=True)},
+        # of the slowest tier: rows there are all rows, and those on a faster one are copies
+        "table_bytes": next((size for size in reversed(sizes) if size), None),
+        "samples": row.cell.steps * row.cell.batch_size,
+        "ratio": row.relative,
+        "rounds": row.measured_rounds,
+        "row": row,
     }
-    return Approximation(
-        row=row,
-        auroc=mean_of(list(own.values())) if own else None,
-        below=mean_of(pairs) if pairs and not is_baseline(row.system) else None,
-        tiers={tier: size for tier, size in sizes.items() if size},
-    )
 
 
 def _aurocs(row: Row) -> dict[int, float]:
@@ -125,8 +95,8 @@ def approximate_block(group: Group, heading: str = HEADING, described: str = "")
         summary="" if group.on_virtual_device else _summary(found),
         caption=f"{described} Trained on {samples:,} samples.".strip(),
         columns=COLUMNS,
-        lines=tuple(one.line for one in found),
-        notes=tuple(dict.fromkeys(remarks(one.row for one in found))),
+        lines=tuple(found),
+        notes=tuple(dict.fromkeys(remarks(line["row"] for line in found))),
     )
     return [block] if found else []
 
@@ -138,12 +108,12 @@ def approximate_sheet(groups: Sequence[Group]) -> Sheet:
     return Sheet(name="approximate", title=HEADING, blocks=tuple(blocks))
 
 
-def _summary(found: Sequence[Approximation]) -> str:
+def _summary(found: Sequence[Line]) -> str:
     """The fewest bytes without a loss that was seen, and the loss of the smallest, of systems with an interval."""
     judged = [
-        (one.share, one.row.system, below)
-        for one in found
-        if one.share is not None and (below := one.below) is not None and below.low is not None
+        (line["share"], line["system"], below)
+        for line in found
+        if line["share"] is not None and (below := line["below"]) is not None and below.low is not None
     ]
     if not judged:
         return "Nothing can be said of what fewer bytes cost: that takes several rounds, with the baseline."

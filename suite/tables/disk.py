@@ -2,8 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from suite.tables.columns import AUROC, KNEW, STATUS
 from suite.tables.quantities import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
-from suite.tables.sheet import Block, Column, Sheet, setting_of
+from suite.tables.sheet import Block, Column, Line, Sheet, setting_of
 from suite.tables.statistics import Estimate, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 from workloads.schema import SCHEMAS
@@ -103,62 +102,20 @@ COLUMNS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnDrive:
-    """A system within a host budget, in one kind of step.
-
-    Attributes:
-        row: Its speed is that of the step.
-        over: How many times as fast as a rival, by its name, with a 95 % interval over blocks of turns.
-        reading: What was read and written, see `_reading`; None: not known.
-        held_bytes: Most that was in use beyond what training took without rows; the largest over rounds.
-    """
-
-    step: Step
-    budget: int
-    row: Row
-    over: Mapping[str, Estimate]
-    reading: Mapping[str, float | None]
-    held_bytes: int | None
-
-    @property
-    def speed(self) -> Estimate | None:
-        """Relative to all rows in RAM; None: it is the baseline, or was not timed beside it."""
-        return None if is_baseline(self.row.system) else self.row.relative
-
-    @property
-    def sound(self) -> bool:
-        """Whether it was timed, ended ok, is verified and exact; the reference is a yardstick."""
-        return self.row.sound and self.row.samples_per_s is not None and base_name(self.row.system) != REFERENCE
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Raw numbers by column."""
-        row, itself = self.row, base_name(self.row.system)
-        own = {f"over_{itself}": _ITSELF} if itself in RIVALS and row.samples_per_s is not None else {}
-        return {
-            **setting_of(row.records),
-            "step": self.step.value,
-            "budget": self.budget,
-            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s", "noise", "builds", "auroc")},
-            "ratio": row.relative,
-            **{f"over_{name}": self.over.get(name) for name in RIVALS},
-            **own,
-            **self.reading,
-            "held_bytes": self.held_bytes,
-            "held": None if self.held_bytes is None else self.held_bytes / self.budget,
-            **{name: getattr(row, name) for name in ("exact", "verified", "status")},
-        }
-
-
-def rows_on_drive(groups: Sequence[Group], step: Step) -> tuple[OnDrive, ...]:
-    """A row per budget and system, in the order of the groups.
+def rows_on_drive(groups: Sequence[Group], step: Step) -> list[dict[str, Any]]:
+    """A line per budget and system, in the order of the groups.
 
     Of the embedding step none where nobody beside the baseline took such turns.
     """
-    found = tuple(one for group in groups for one in _rows(group, step))
-    timed = any(one.row.samples_per_s is not None and not is_baseline(one.row.system) for one in found)
-    return found if timed or step is Step.WHOLE else ()
+    found = [line for group in groups for line in _lines(group, step)]
+    timed = any(line["samples_per_s"] is not None and not is_baseline(line["system"]) for line in found)
+    return found if timed or step is Step.WHOLE else []
+
+
+def is_sound(line: Line) -> bool:
+    """Whether a system was timed, ended ok, is verified and exact; the reference is a yardstick."""
+    row: Row = line["row"]
+    return row.sound and row.samples_per_s is not None and base_name(row.system) != REFERENCE
 
 
 def disk_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
@@ -184,15 +141,12 @@ def _blocks(sweep: Sequence[Group], heading: str) -> list[Block]:
         summary=disk_verdict(sweep),
         caption=caption(sweep, *_facts(sweep)),
         columns=COLUMNS[Step.WHOLE],
-        lines=tuple(one.line for one in whole),
-        notes=tuple(
-            dict.fromkeys(f"{binary_bytes(one.budget)}, {note}" for one in whole for note in remarks([one.row]))
-        ),
+        lines=tuple(whole),
+        notes=tuple(f"{binary_bytes(one['budget'])}, {note}" for one in whole for note in remarks([one["row"]])),
     )
     if not alone:
         return [first]
-    lines = tuple(one.line for one in alone)
-    return [first, Block(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=lines)]
+    return [first, Block(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=tuple(alone))]
 
 
 def _facts(sweep: Sequence[Group]) -> Iterator[str]:
@@ -226,40 +180,47 @@ def _span(values: Sequence[int]) -> str:
 def disk_verdict(sweep: Sequence[Group]) -> str:
     """What the fastest system gives at each budget, and what cannot be said."""
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
-    like = {one.budget: one.row for one in whole if is_baseline(one.row.system)}
-    fit = [one for one in whole if one.sound and not is_baseline(one.row.system)]
+    like = {one["budget"]: one["row"] for one in whole if is_baseline(one["system"])}
+    fit = [one for one in whole if is_sound(one) and not is_baseline(one["system"])]
     strayed = {
-        one.row.system: words for one in fit if one.budget in like and (words := strays(one.row, like[one.budget]))
+        one["system"]: words
+        for one in fit
+        if one["budget"] in like and (words := strays(one["row"], like[one["budget"]]))
     }
-    told = {(one.budget, one.row.system): one for one in alone}
+    told = {(one["budget"], one["system"]): one for one in alone}
     said = []
-    for budget in sorted({one.budget for one in whole}):
-        here = [one for one in fit if one.budget == budget and one.row.system not in strayed]
+    for budget in sorted({one["budget"] for one in whole}):
+        here = [one for one in fit if one["budget"] == budget and one["system"] not in strayed]
         # a rival only where nobody else is
-        others = [one for one in here if base_name(one.row.system) not in RIVALS] or here
+        others = [one for one in here if base_name(one["system"]) not in RIVALS] or here
         if others:
-            best = max(others, key=lambda one: one.row.samples_per_s or 0.0)
-            said.append(_at(best, told.get((budget, best.row.system))))
+            best = max(others, key=lambda one: one["samples_per_s"] or 0.0)
+            said.append(_at(best, told.get((budget, best["system"]), best)))
     if not said:
         said = [f"nothing can be said: no system beside {IN_RAM} ended ok and was timed"]
-    wrong = never(one.row for one in whole if one.row.status is Status.WRONG_ANSWER)
+    wrong = never(one["row"] for one in whole if one["status"] is Status.WRONG_ANSWER)
     return sentence([*said, *strayed.values(), *wrong])
 
 
-def _at(one: OnDrive, alone: OnDrive | None) -> str:
+def _at(one: Line, alone: Line) -> str:
     """How a system does at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
-    rate = f"{count(round(one.row.samples_per_s or 0))} samples/s"
-    speed = rate if one.speed is None else f"{_of(one, one.speed)} of {IN_RAM}"
-    said = f"at {binary_bytes(one.budget)} {one.row.system} trains at {speed}"
+    speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
+    said = f"at {binary_bytes(one['budget'])} {one['system']} trains at {speed}"
     # the whole step is compared only where the embedding step is not: computation hides what rows cost
-    timed = alone if alone is not None and alone.over else one
-    over = [f"{_of(timed, ratio)} times as fast as {rival}" for rival, ratio in timed.over.items()]
-    return f"{said}, and is {listed(over)} in {timed.step}" if over else said
+    timed = next((line for line in (alone, one) if any(line[f"over_{name}"] for name in RIVALS)), None)
+    if timed is None:
+        return said
+    over = [
+        f"{_of(timed, f'over_{rival}')} times as fast as {rival}"
+        for rival in RIVALS
+        if timed[f"over_{rival}"] not in (None, _ITSELF)
+    ]
+    return f"{said}, and is {listed(over)} in {timed['step']}" if over else said
 
 
-def _of(one: OnDrive, ratio: Estimate) -> str:
+def _of(one: Line, name: str) -> str:
     """A ratio as `0.93 to 0.97`, rounded outward, no narrower than the noise floor."""
-    found = widened(ratio, one.row.noise or 0.0)
+    found = widened(one[name], one["noise"] or 0.0)
     if found.low is None or found.high is None:
         return f"about {found.value:.2f}"
     scale = 100 if found.low < 2 else 10
@@ -280,23 +241,33 @@ def table_rows(group: Group) -> int | None:
     return min(schema.table_rows, group.cell.max_rows or schema.table_rows)
 
 
-def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
+def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
+    """Raw numbers by column; speeds are those of the step."""
     if step is Step.EMBEDDING:
         group = Group(group.key, tuple(map(_embedding_alone, group.records)))
-    rows = merged_rows(group)
+    rows, budget = merged_rows(group), group.cell.host_budget_bytes or 0
     rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
     for row in rows:
-        others = {name: rival.records for name, rival in rivals.items() if rival is not row and row.samples_per_s}
-        over = {name: ratio for name, records in others.items() if (ratio := relative_speed(row.records, records))}
         held = [one.held for one in row.measurements if one.held is not None and one.held.peak_bytes is not None]
-        yield OnDrive(
-            step=step,
-            budget=group.cell.host_budget_bytes or 0,
-            row=row,
-            over=over,
-            reading=_reading(group, row),
-            held_bytes=max(((one.peak_bytes or 0) - one.without_rows_bytes for one in held), default=None),
-        )
+        most = max(((one.peak_bytes or 0) - one.without_rows_bytes for one in held), default=None)
+        over = {
+            name: _ITSELF if rival is row else relative_speed(row.records, rival.records)
+            for name, rival in rivals.items()
+            if row.samples_per_s
+        }
+        yield {
+            **setting_of(row.records),
+            "step": step.value,
+            "budget": budget,
+            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s", "noise", "builds", "auroc")},
+            "ratio": row.relative,
+            **{f"over_{name}": over.get(name) for name in RIVALS},
+            **_reading(group, row),
+            "held_bytes": most,
+            "held": None if most is None else most / budget,
+            **{name: getattr(row, name) for name in ("exact", "verified", "status")},
+            "row": row,
+        }
 
 
 def _embedding_alone(record: Record) -> Record:
@@ -313,56 +284,31 @@ def _fastest(rows: Sequence[Row], name: str) -> Row | None:
     return max(named, key=lambda row: row.samples_per_s or 0.0, default=None)
 
 
-def _reading(group: Group, row: Row) -> dict[str, float | None]:
-    """What was read and written in the turns.
-
-    `rows_read`, `read_bytes` and `written_bytes` are per sample. `blocks_of_drive` are bytes read over the size of the
-    drive's measured reads, per second, relative to the reads per second that it gives at depth 32; `rows_of_drive` are
-    rows asked of the file, relative to the same. `over_blocks` and `over_packed` are bytes read over the least
-    possible: a block for every missing row, or its own bytes.
-    """
+def _reading(group: Group, row: Row) -> dict[str, float]:
+    """What was read and written in the turns of all rounds, per sample, and how that compares; NaN: not known."""
     runs = row.records if row.measured_rounds else ()
-    rows, read, written = (_per_sample(runs, name) for name in ("rows_read", "read_bytes", "written_bytes"))
-    misses = _misses(runs) if rows is None else rows
+    taken = [(run.turns.drive, run.cell.batch_size) for run in runs if run.turns and run.turns.drive]
+    samples = sum(drive.steps * batch for drive, batch in taken) or math.nan
+    rows, read, written = (
+        sum(_known(getattr(drive, name)) for drive, _ in taken) / samples
+        for name in ("rows_read", "read_bytes", "written_bytes")
+    )
+    counted = (run.measurement.traffic for run in runs if run.measurement and run.measurement.traffic)
+    misses = next((_known(one.unique_misses) / (one.steps * group.cell.batch_size) for one in counted), math.nan)
+    misses = (misses if math.isnan(rows) else rows) or math.nan
     # of all systems: it is one drive, and a single look may meet a busy machine
     drives = [run.measurement.drive for run in group.records if run.measurement and run.measurement.drive]
-    block = drives[0].read_bytes if drives else None
-    per_s = None if row.total_steps_per_s is None else row.total_steps_per_s * group.cell.batch_size
-    of_drive = _over(per_s, statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else None)
-    row_bytes = FLOAT_BYTES * group.cell.embedding_dim
+    block = drives[0].read_bytes if drives else math.nan
+    reads_per_s = statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else math.nan
+    of_drive = _known(row.total_steps_per_s) * group.cell.batch_size / reads_per_s
     return {
         **{"rows_read": rows, "read_bytes": read, "written_bytes": written},
-        "blocks_of_drive": _times(_over(read, block), of_drive),
-        "rows_of_drive": _times(rows, of_drive),
-        "over_blocks": _over(read, _times(misses, block)),
-        "over_packed": _over(read, _times(misses, row_bytes)),
+        "blocks_of_drive": read / block * of_drive,
+        "rows_of_drive": rows * of_drive,
+        "over_blocks": read / (misses * block),
+        "over_packed": read / (misses * FLOAT_BYTES * group.cell.embedding_dim),
     }
 
 
-def _per_sample(runs: Sequence[Record], name: str) -> float | None:
-    """Of all rounds' turns together; None where a round does not know."""
-    known = [
-        (getattr(turns.drive, name), turns.drive.steps * run.cell.batch_size)
-        for run in runs
-        if (turns := run.turns) is not None and turns.drive is not None
-    ]
-    if not known or any(number is None for number, _ in known):
-        return None
-    return _over(sum(number for number, _ in known), sum(samples for _, samples in known))
-
-
-def _misses(runs: Sequence[Record]) -> float | None:
-    """Distinct missing rows per sample, in the steps in which traffic was counted."""
-    for run in runs:
-        traffic = None if run.measurement is None else run.measurement.traffic
-        if traffic is not None and traffic.unique_misses is not None:
-            return _over(traffic.unique_misses, traffic.steps * run.cell.batch_size)
-    return None
-
-
-def _over(one: float | None, other: float | None) -> float | None:
-    return None if one is None or not other else one / other
-
-
-def _times(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value

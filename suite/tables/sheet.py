@@ -26,8 +26,8 @@ LEGEND: Final = (
     "GB = 1e9 bytes, MB = 1e6 bytes; KiB, MiB, GiB = powers of 1024; it = iteration (one batch), ~ = extrapolated; n/a "
     "= does not exist, or not known."
 )
-_HIDDEN: Final = ("noise", "printed")
-"""Of a line, what only its format needs: the noise floor, and texts by column as their source prints them."""
+_HIDDEN: Final = ("noise", "printed", "row")
+"""What no file shows of a line: the noise floor, texts by column as their source prints them, the row behind it."""
 _WIDE_CELL: Final = 18
 """Characters above which a text cell of a LaTeX table is broken into lines."""
 
@@ -59,7 +59,7 @@ class Column:
         value = line.get(self.name)
         if self.name in line.get("printed", ()):
             return str(line["printed"][self.name])
-        if value is None or value == "":
+        if value is None or value == "" or value != value:  # noqa: PLR0124 - not a number
             kernel = line.get("computes_as") if self.noisy else None
             return MISSING if kernel is None else f"= {kernel}"
         return self.show(value, line.get("noise")) if self.noisy else self.show(value)

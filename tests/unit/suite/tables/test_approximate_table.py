@@ -44,14 +44,14 @@ def only(*runs):
 
 def test_scores_are_paired_by_seed_and_bytes_are_those_of_the_slowest_tier():
     exact, cached, small = approximations(only(SMALL, CACHED, EXACT))
-    assert (exact.row.system, exact.row.exact, exact.share, exact.below) == ("full_gpu", True, 1.0, None)
-    assert (cached.table_bytes, cached.tiers["device"], cached.share) == (40 * MB, 5 * MB, 0.4)
-    assert cached.below.value == pytest.approx(0.0, abs=1e-9)
-    assert cached.below.low < 0 < cached.below.high < 0.0004
-    assert (small.table_bytes, small.line["host_bytes"], small.share) == (25 * MB, None, 0.25)
+    assert [exact[name] for name in ("system", "exact", "share", "below")] == ["full_gpu", True, 1.0, None]
+    assert [cached[name] for name in ("table_bytes", "device_bytes", "share")] == [40 * MB, 5 * MB, 0.4]
+    assert cached["below"].value == pytest.approx(0.0, abs=1e-9)
+    assert cached["below"].low < 0 < cached["below"].high < 0.0004
+    assert [small[name] for name in ("table_bytes", "host_bytes", "share")] == [25 * MB, None, 0.25]
     # every seed loses the same, though seeds differ: the interval of the loss is a point, that of the score is wide
-    assert (small.below.value, small.below.low, small.below.high) == pytest.approx((0.02, 0.02, 0.02))
-    assert small.auroc.high - small.auroc.low == pytest.approx(2 * 4.303 * 0.01 / 3**0.5, rel=1e-3)
+    assert (small["below"].value, small["below"].low, small["below"].high) == pytest.approx((0.02, 0.02, 0.02))
+    assert small["auroc"].high - small["auroc"].low == pytest.approx(2 * 4.303 * 0.01 / 3**0.5, rel=1e-3)
 
 
 def test_what_fewer_bytes_cost_is_said_in_a_sentence():
@@ -82,4 +82,4 @@ def test_approximate_systems_stand_apart_from_exact_ones():
 
 def test_wrong_answers_show_no_number():
     wrong = [run.model_copy(update={"status": "wrong_answer", "measurement": None}) for run in SMALL[:1]]
-    assert all(one.row.system != "hashed" or one.auroc is None for one in approximations(only(EXACT, CACHED, wrong)))
+    assert all(one["system"] != "hashed" or one["auroc"] is None for one in approximations(only(EXACT, CACHED, wrong)))

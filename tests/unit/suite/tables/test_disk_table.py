@@ -77,16 +77,16 @@ def test_the_embedding_step_is_compared_with_rivals_the_drive_and_the_least_poss
     assert found["1 GiB", "mapped_table"]["vs mapped_table"] == "1"
     # one block per sample of the 64,000 that the drive reads a second; eight rows of 512 bytes per sample
     whole, alone_rows = (rows_on_drive(group_records(contest()), step) for step in Step)
-    row = next(row for row in alone_rows if row.row.system == OURS)
-    total = row.reading["blocks_of_drive"] * 64_000
+    row = next(row for row in alone_rows if row["system"] == OURS)
+    total = row["blocks_of_drive"] * 64_000
     assert total == pytest.approx(10_000, rel=0.05)  # all steps over all seconds of turns that are now slow, now fast
-    assert row.reading["rows_of_drive"] == pytest.approx(8 * row.reading["blocks_of_drive"])
-    assert (row.reading["over_blocks"], row.reading["over_packed"]) == pytest.approx((1 / 8, 1.0))
-    mapped = next(row.reading for row in alone_rows if row.row.system == "mapped_table")
-    assert mapped["rows_of_drive"] is None
+    assert row["rows_of_drive"] == pytest.approx(8 * row["blocks_of_drive"])
+    assert (row["over_blocks"], row["over_packed"]) == pytest.approx((1 / 8, 1.0))
+    mapped = next(row for row in alone_rows if row["system"] == "mapped_table")
+    assert math.isnan(mapped["rows_of_drive"])
     # it asks no file, so its misses are those of the counted steps: 50,000 in 10 steps of 1,000 samples
     assert (mapped["over_blocks"], mapped["over_packed"]) == pytest.approx((2.0, 16.0))
-    assert {row.step for row in whole} == {"the whole DLRM step"}
+    assert {row["step"] for row in whole} == {"the whole DLRM step"}
 
 
 def test_the_caption_says_drive_memory_and_tables():
