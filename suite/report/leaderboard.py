@@ -62,40 +62,6 @@ class Leaderboard:
         return tuple(2**power for power in range(first, last + 1))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A system's place within a budget, from 1; one too close to call with the first of a place shares that place.
-
-    Attributes:
-        first: The first of the list.
-        to_first: Speed relative to it; 1 without an interval for the first itself, None where they were not compared.
-    """
-
-    budget_bytes: int
-    place: int
-    tied: bool
-    row: Row
-    first: Row
-    to_first: Estimate | None
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Raw numbers by column."""
-        row, compared = self.row, None
-        if row is not self.first and self.to_first is not None:
-            compared = "in turns" if met(row.records, self.first.records) else f"through {BASELINE}"
-        return {
-            **setting_of(row.records),
-            **{name: getattr(self, name) for name in ("budget_bytes", "place", "tied", "to_first")},
-            **{name: getattr(row, name) for name in ("system", "builds", "noise")},
-            "ratio": row.relative,
-            "size": cache_size(row.cell),
-            "compared": compared,
-            "device_bytes": row.device_bytes or 0,
-            "printed": {"place": f"{self.place}, too close to call"} if self.tied else {},
-        }
-
-
 def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
     """The leaderboards of a report, in order of its groups; sweeps in which nobody takes part give none.
 
@@ -117,8 +83,11 @@ def takes_part(row: Row) -> bool:
     return bool(row.offloads) or (is_baseline(row.system) and row.cell.device == "cuda")
 
 
-def standings(leaderboard: Leaderboard, budget_bytes: int) -> tuple[Place, ...]:
-    """Who is fastest within so many device bytes, each system with its fastest cell that fits."""
+def standings(leaderboard: Leaderboard, budget_bytes: int) -> list[dict[str, Any]]:
+    """Who is fastest within so many device bytes, each system with its fastest cell that fits: a line each.
+
+    A system too close to call with the first of a place shares that place.
+    """
     # ratios, which slow spells of the machine do not move, where all have one
     by_ratio = all(row.ratio is not None for row in leaderboard.rows)
 
@@ -132,18 +101,31 @@ def standings(leaderboard: Leaderboard, budget_bytes: int) -> tuple[Place, ...]:
             best[row.system] = row
     order = sorted(best.values(), key=lambda row: (-speed(row), row.system))
     shared = places(order, _apart)
-    itself = Estimate(value=1.0, low=None, high=None)
-    return tuple(
-        Place(
-            budget_bytes=budget_bytes,
-            place=place,
-            tied=shared.count(place) > 1,
-            row=row,
-            first=order[0],
-            to_first=itself if row is order[0] else relative_speed(row.records, order[0].records),
-        )
+    return [
+        _line(row, order[0], budget_bytes, place, tied=shared.count(place) > 1)
         for place, row in zip(shared, order, strict=True)
-    )
+    ]
+
+
+def _line(row: Row, first: Row, budget_bytes: int, place: int, *, tied: bool) -> dict[str, Any]:
+    """Raw numbers by column."""
+    to_first: Estimate | None = Estimate(value=1.0, low=None, high=None)
+    compared = None
+    if row is not first:
+        to_first = relative_speed(row.records, first.records)
+        compared = "in turns" if met(row.records, first.records) else f"through {BASELINE}"
+    return {
+        **setting_of(row.records),
+        **{"budget_bytes": budget_bytes, "place": place, "tied": tied},
+        **{name: getattr(row, name) for name in ("system", "builds", "noise")},
+        "ratio": row.relative,
+        "to_first": to_first,
+        "compared": compared if to_first is not None else None,
+        "size": cache_size(row.cell),
+        "device_bytes": row.device_bytes or 0,
+        "printed": {"place": f"{place}, too close to call"} if tied else {},
+        "row": row,
+    }
 
 
 def _apart(first: Row, other: Row) -> Estimate | None:
@@ -162,7 +144,7 @@ def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
             heading=heading,
             caption=f"{caption(one.groups)} {_CPU if one.groups[0].on_cpu else ''}".strip(),
             columns=COLUMNS,
-            lines=tuple(place.line for budget in one.budgets for place in standings(one, budget)),
+            lines=tuple(line for budget in one.budgets for line in standings(one, budget)),
         )
         for one, heading in zip(boards, titles, strict=True)
     ]

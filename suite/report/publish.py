@@ -11,7 +11,6 @@ import itertools
 import re
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +33,9 @@ _POINTS = 0.01
 """Coordinates may differ by so much."""
 _SHADE = 0.002
 """Pixels may differ by so much on average, of 1 from black to white."""
-_DRAWING = re.compile(r"(<svg\b.*?</svg>)", re.DOTALL)
-_TAG = re.compile(r"(<[^>]*>)")
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+_DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
 """What matplotlib calls a part of a drawing: a digest of its coordinates."""
 
@@ -116,31 +115,30 @@ def differences(source: Source, out: Path) -> list[str]:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Whether two files of one name say the same."""
+    """Whether two files of one name say the same: words are equal, and what is drawn nearly so."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    match one.suffix:
-        case ".png":
-            return _pictures_alike(one, other)
-        case ".svg" | ".html":
-            texts = (path.read_text(encoding="utf-8") for path in (one, other))
-            return _parts_alike(_DRAWING, _drawings_alike, *texts)
-        case _:
-            return False
+    if one.suffix == ".png":
+        pictures = [image.imread(path)[..., :3].astype(np.float64) for path in (one, other)]
+        return pictures[0].shape == pictures[1].shape and float(np.abs(pictures[0] - pictures[1]).mean()) <= _SHADE
+    if one.suffix not in (".svg", ".html"):
+        return False
+    (words, places), (others, elsewhere) = (_apart(path.read_text(encoding="utf-8")) for path in (one, other))
+    return words == others and np.allclose(places, elsewhere, rtol=0, atol=_POINTS)
 
 
-def _parts_alike(pattern: re.Pattern[str], near: Callable[[str, str], bool], one: str, other: str) -> bool:
-    """Whether what a pattern finds in two texts is alike, as `near` says, and what is between is equal."""
-    parts = pattern.split(one), pattern.split(other)
-    return len(parts[0]) == len(parts[1]) and all(
-        near(a, b) if place % 2 else a == b for place, (a, b) in enumerate(zip(*parts, strict=True))
-    )
+def _apart(text: str) -> tuple[str, list[float]]:
+    """A text without the coordinates of its drawings, which stand in tags, and those coordinates."""
+    places: list[float] = []
 
+    def taken(number: re.Match[str]) -> str:
+        places.append(float(number[0]))
+        return "#"
 
-def _drawings_alike(one: str, other: str) -> bool:
-    """Coordinates, which stand in tags, nearly equal; words equal."""
-    tags_alike = partial(_parts_alike, _NUMBER, lambda a, b: abs(float(a) - float(b)) <= _POINTS)
-    return _parts_alike(_TAG, tags_alike, _named_in_order(one), _named_in_order(other))
+    def without(drawing: re.Match[str]) -> str:
+        return _TAG.sub(lambda tag: _NUMBER.sub(taken, tag[0]), _named_in_order(drawing[0]))
+
+    return _DRAWING.sub(without, text), places
 
 
 def _named_in_order(drawing: str) -> str:
@@ -148,10 +146,3 @@ def _named_in_order(drawing: str) -> str:
     numbers = itertools.count()
     order: dict[str, int] = {}
     return _NAME.sub(lambda found: f"part {order.setdefault(found[0], next(numbers))}", drawing)
-
-
-def _pictures_alike(one: Path, other: Path) -> bool:
-    pictures = [image.imread(path)[..., :3] for path in (one, other)]
-    if pictures[0].shape != pictures[1].shape:
-        return False
-    return float(np.abs(pictures[0].astype(np.float64) - pictures[1]).mean()) <= _SHADE

@@ -100,17 +100,13 @@ REST: Final = (
     Column(words="unique misses", name="unique_misses", show=count, definition="those not found on the device."),
     Column(words="lookups", name="lookups", show=count, definition="ids of the counted batches, repeats included."),
     Column(words="lookup misses", name="lookup_misses", show=count, definition="those not found on the device."),
-    Column(
-        words="lookup hit rate", name="lookup_hit_rate", show=hit_rate, definition="1 - lookup misses / lookups.",
-    ),
+    Column(words="lookup hit rate", name="lookup_hit_rate", show=hit_rate),
     Column(
         words="MB fetched per it", name="fetched_bytes_per_step", show=megabytes,
-        definition="rows fetched to the device times row bytes, optimizer state included, per iteration.",
+        definition="rows fetched to the device times row bytes, optimizer state included, per iteration; so for those "
+        "written back.",
     ),
-    Column(
-        words="MB written back per it", name="written_back_bytes_per_step", show=megabytes,
-        definition="rows written back times row bytes, optimizer state included, per iteration.",
-    ),
+    Column(words="MB written back per it", name="written_back_bytes_per_step", show=megabytes),
     Column(
         words="waited, ms per it", name="wait_s_per_step", show=lambda seconds: amount(1e3 * seconds),
         definition="what the training thread waited for plans, for rows to be read and for rows to be written back, or "
@@ -119,20 +115,12 @@ REST: Final = (
     BYTES_OVER_MINIMUM,
     Column(
         words="rows MB", name="device_rows_bytes", show=megabytes,
-        definition="device memory for rows, by the system's own account; on a CPU, RAM in the device's place.",
+        definition="device memory for rows, by the system's own account; on a CPU, RAM in the device's place. Likewise "
+        "for optimizer state, for the index by which rows are found, and for rows on their way (staging).",
     ),
-    Column(
-        words="state MB", name="device_state_bytes", show=megabytes,
-        definition="device memory for optimizer state, likewise.",
-    ),
-    Column(
-        words="index MB", name="device_index_bytes", show=megabytes,
-        definition="device memory for finding rows, likewise.",
-    ),
-    Column(
-        words="staging MB", name="device_staging_bytes", show=megabytes,
-        definition="device memory for rows on their way, likewise.",
-    ),
+    Column(words="state MB", name="device_state_bytes", show=megabytes),
+    Column(words="index MB", name="device_index_bytes", show=megabytes),
+    Column(words="staging MB", name="device_staging_bytes", show=megabytes),
     VERIFIED,
     Column(words="placement", name="placement", text=True, definition="where rows were, read off the live objects."),
     Column(words="timed", name="way", text=True, definition="where the system took its turns."),

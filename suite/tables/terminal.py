@@ -66,14 +66,15 @@ def print_table(
         repeats: The first columns, which all of these tables have.
         sections: Lines above which a rule is drawn.
     """
-    parts = [list(range(len(heads)))]
-    gap = 2
-    if not _fits([heads, *lines], console.width, gap):
-        lines = [[_folded(cell) if index in text else cell for index, cell in enumerate(line)] for line in lines]
-    if not _fits([heads, *lines], console.width, gap):
-        gap = 1
-    if not _fits([heads, *lines], console.width, gap):
-        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, repeats=repeats)
+    # Names fold, then columns move closer, before a table becomes several.
+    folded = [[_folded(cell) if index in text else cell for index, cell in enumerate(line)] for line in lines]
+    parts, gap = [list(range(len(heads)))], 2
+    for gap, cells in ((2, lines), (2, folded), (1, folded)):
+        lines, widths = cells, _widths([heads, *cells])
+        if sum(widths) + gap * (len(widths) - 1) <= console.width:
+            break
+    else:
+        parts = _parts(widths, width=console.width, gap=gap, repeats=repeats)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False, pad_edge=False)
@@ -92,11 +93,6 @@ def print_table(
             table.add_row(*(Text(line[index]) for index in part))
         console.print(table, highlight=False)
         console.line()
-
-
-def _fits(cells: Sequence[Sequence[str]], width: int, gap: int) -> bool:
-    widths = _widths(cells)
-    return sum(widths) + gap * (len(widths) - 1) <= width
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:

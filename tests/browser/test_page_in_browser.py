@@ -91,7 +91,7 @@ def test_every_budget_of_the_slider_shows_its_standings(browser: Browser, fabric
         assert browser.one("#budget-words").text == f"{budget // 2**20:,} MiB"
         shown = [[row[2] for row in table] for table in browser.cells("#leaderboard table")]
         fitting = [standings(board, budget) if budget >= board.budgets[0] else () for board in boards]
-        assert shown == [[place.row.system for place in places] for places in fitting]
+        assert shown == [[place["system"] for place in places] for places in fitting]
         browser.press(Keys.ARROW_RIGHT)
 
 
