@@ -6,32 +6,36 @@ tables, and in the words of a drawing, have no such freedom.
 """
 
 import filecmp
+import io
 import itertools
 import re
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib import image
+from matplotlib.figure import Figure
+from PIL import Image
 
 from suite.records.store import write_atomically
-from suite.report.figures.write import write_figures
-from suite.report.page.page import page
+from suite.report.figures import figures
+from suite.report.page import page
 from suite.report.sheets import sheets
 from suite.report.source import Source
 from suite.tables.comparison import comparison
+from suite.tables.figure_style import look
 from suite.tables.sheet import write_sheets
 
 PAGE = "index.html"
+_DPI, _SHADES, _NEARLY_WHITE = 300, 128, 250
 _POINTS = 0.01
 """Coordinates may differ by so much."""
 _SHADE = 0.002
 """Pixels may differ by so much on average, of 1 from black to white."""
-_DRAWING = re.compile(r"(<svg\b.*?</svg>)", re.DOTALL)
-_TAG = re.compile(r"(<[^>]*>)")
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+_DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
 """What matplotlib calls a part of a drawing: a digest of its coordinates."""
 
@@ -53,8 +57,43 @@ def publish(
     drawn = write_figures(source, out / "figures")
     on_step("page")
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn if path.suffix == ".svg"}
-    write_atomically(out / PAGE, page(source, compared, made, pictures, links_from or out))
+    write_atomically(out / PAGE, page(source, (compared, *made), pictures, links_from or out))
     return [*files, *drawn, out / PAGE]
+
+
+def write_figures(source: Source, folder: Path) -> list[Path]:
+    """Write every figure as SVG, with its text as text, and as PNG of 300 dpi: the same bytes for the same source.
+
+    Raises:
+        StoreError: one cannot be written; the earlier file is still whole.
+    """
+    paths = []
+    for name, figure in figures(source).items():
+        with look(f"report {name}", svg_text=True):
+            # once for both formats
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            for suffix, content in (("svg", _svg(figure)), ("png", _png(figure))):
+                paths.append(folder / f"{name}.{suffix}")
+                write_atomically(paths[-1], content)
+    return paths
+
+
+def _svg(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return content.getvalue()
+
+
+def _png(figure: Figure) -> bytes:
+    """With a palette: figures have few colours, and a third of the bytes will do."""
+    drawn, content = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=_DPI)
+    picture = Image.open(drawn).convert("RGB").quantize(_SHADES, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    # a shade of the palette is the mean of its pixels: paper has to stay white
+    picture.putpalette([255 if shade > _NEARLY_WHITE else shade for shade in picture.getpalette() or ()])
+    picture.save(content, format="png", dpi=(_DPI, _DPI), optimize=True)
+    return content.getvalue()
 
 
 def differences(source: Source, out: Path) -> list[str]:
@@ -76,31 +115,30 @@ def differences(source: Source, out: Path) -> list[str]:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Whether two files of one name say the same."""
+    """Whether two files of one name say the same: words are equal, and what is drawn nearly so."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    match one.suffix:
-        case ".png":
-            return _pictures_alike(one, other)
-        case ".svg" | ".html":
-            texts = (path.read_text(encoding="utf-8") for path in (one, other))
-            return _parts_alike(_DRAWING, _drawings_alike, *texts)
-        case _:
-            return False
+    if one.suffix == ".png":
+        pictures = [image.imread(path)[..., :3].astype(np.float64) for path in (one, other)]
+        return pictures[0].shape == pictures[1].shape and float(np.abs(pictures[0] - pictures[1]).mean()) <= _SHADE
+    if one.suffix not in (".svg", ".html"):
+        return False
+    (words, places), (others, elsewhere) = (_apart(path.read_text(encoding="utf-8")) for path in (one, other))
+    return words == others and np.allclose(places, elsewhere, rtol=0, atol=_POINTS)
 
 
-def _parts_alike(pattern: re.Pattern[str], near: Callable[[str, str], bool], one: str, other: str) -> bool:
-    """Whether what a pattern finds in two texts is alike, as `near` says, and what is between is equal."""
-    parts = pattern.split(one), pattern.split(other)
-    return len(parts[0]) == len(parts[1]) and all(
-        near(a, b) if place % 2 else a == b for place, (a, b) in enumerate(zip(*parts, strict=True))
-    )
+def _apart(text: str) -> tuple[str, list[float]]:
+    """A text without the coordinates of its drawings, which stand in tags, and those coordinates."""
+    places: list[float] = []
 
+    def taken(number: re.Match[str]) -> str:
+        places.append(float(number[0]))
+        return "#"
 
-def _drawings_alike(one: str, other: str) -> bool:
-    """Coordinates, which stand in tags, nearly equal; words equal."""
-    tags_alike = partial(_parts_alike, _NUMBER, lambda a, b: abs(float(a) - float(b)) <= _POINTS)
-    return _parts_alike(_TAG, tags_alike, _named_in_order(one), _named_in_order(other))
+    def without(drawing: re.Match[str]) -> str:
+        return _TAG.sub(lambda tag: _NUMBER.sub(taken, tag[0]), _named_in_order(drawing[0]))
+
+    return _DRAWING.sub(without, text), places
 
 
 def _named_in_order(drawing: str) -> str:
@@ -108,10 +146,3 @@ def _named_in_order(drawing: str) -> str:
     numbers = itertools.count()
     order: dict[str, int] = {}
     return _NAME.sub(lambda found: f"part {order.setdefault(found[0], next(numbers))}", drawing)
-
-
-def _pictures_alike(one: Path, other: Path) -> bool:
-    pictures = [image.imread(path)[..., :3] for path in (one, other)]
-    if pictures[0].shape != pictures[1].shape:
-        return False
-    return float(np.abs(pictures[0].astype(np.float64) - pictures[1]).mean()) <= _SHADE

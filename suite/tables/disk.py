@@ -1,22 +1,27 @@
 """Rows on a drive: what systems give within a host budget, in the whole DLRM step and in the embedding step alone."""
 
+import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from suite.records.groups import REFERENCE, Group, base_name, is_baseline
-from suite.records.measured import DriveSpeed
+from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.tables.rows import Row, failure, merged_rows, trusted
-from suite.tables.statistics import Estimate, met, relative_speed, spread_out
+from suite.tables.columns import AUROC, KNEW, STATUS
+from suite.tables.quantities import amount, binary_bytes, count, gigabytes, percent, relative
+from suite.tables.rows import Row, merged_rows, remarks, trusted
+from suite.tables.settings import caption, headings, on_drive, sweeps
+from suite.tables.sheet import Block, Column, Line, Sheet, setting_of
+from suite.tables.statistics import Estimate, relative_speed
+from suite.tables.verdict import listed, never, sentence, strays, widened
 from workloads.schema import SCHEMAS
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """What others would do with rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
+_ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
 class Step(StrEnum):
@@ -26,63 +31,201 @@ class Step(StrEnum):
     EMBEDDING = "the embedding step alone"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnDrive:
-    """A system within a host budget, in one kind of step.
+_NAMES: Final = (
+    Column(
+        words="budget", name="budget", show=binary_bytes, text=True, repeats=True,
+        definition="all that a system may keep in memory for rows, the page cache of its files included; "
+        f"{IN_RAM} keeps all rows in RAM, outside the budget: the line to reach.",
+    ),
+    Column(words="system", name="system", text=True, repeats=True),
+)  # fmt: skip
+_BESIDE_RAM: Final = Column(
+    words=f"vs {IN_RAM}", name="ratio", show=relative, noisy=True,
+    definition="speed relative to it in the same turns, with a 95 % interval over blocks of turns.",
+)  # fmt: skip
+COLUMNS: Final = {
+    Step.WHOLE: (
+        *_NAMES,
+        KNEW,
+        Column(words="samples/s", name="samples_per_s", show=amount, noisy=True),
+        _BESIDE_RAM,
+        AUROC,
+        Column(
+            words="rows read per sample", name="rows_read", show=amount,
+            definition="what the system asked of its file, whatever answered.",
+        ),
+        Column(
+            words="kB read per sample", name="read_bytes", show=lambda size: amount(size / 1e3),
+            definition="by the process from drives, in the timed turns; what the page cache answers is not read.",
+        ),
+        Column(words="kB written per sample", name="written_bytes", show=lambda size: amount(size / 1e3)),
+        Column(
+            words="memory held, % of budget", name="held", show=lambda share: percent(share, 1),
+            definition="the most that was in use beyond what training took without rows.",
+        ),
+        STATUS,
+    ),
+    Step.EMBEDDING: (
+        *_NAMES,
+        Column(
+            words="embedding samples/s", name="samples_per_s", show=amount, noisy=True,
+            definition="of the same batches through the embedding tables alone, forward and backward, without MLPs.",
+        ),
+        _BESIDE_RAM,
+        Column(
+            words=f"vs {RIVALS[0]}", name=f"over_{RIVALS[0]}", show=relative, noisy=True,
+            definition="speed relative to it, from turns with each other where they had some, else through "
+            f"ratios to {IN_RAM}; so for other systems.",
+        ),
+        *(Column(words=f"vs {name}", name=f"over_{name}", show=relative, noisy=True) for name in RIVALS[1:]),
+        Column(
+            words="blocks read, % of drive", name="blocks_of_drive", show=percent,
+            definition="bytes read over the size of the drive's measured reads, per second, as a share of the reads "
+            "per second that it gives at depth 32, the median over cells. It understates reads smaller than a block, "
+            "such as direct reads of 512 bytes, and overstates large ones, such as reading ahead.",
+        ),
+        Column(
+            words="rows read, % of drive", name="rows_of_drive", show=percent,
+            definition="rows asked of the file per second, as a share of the same: the drive's load where each row is "
+            "one direct read, and more where the page cache answers or one read brings several rows.",
+        ),
+        Column(
+            words="read over a block a miss", name="over_blocks", show=amount,
+            definition="bytes read over the least possible with a block for every missing row: rows read, else those "
+            "counted before the turns.",
+        ),
+        Column(
+            words="read over packed rows", name="over_packed", show=amount,
+            definition="bytes read over those of the missing rows alone, without optimizer state.",
+        ),
+    ),
+}  # fmt: skip
 
-    Attributes:
-        row: Its speed is that of the step.
-        over: How many times as fast as a rival, by its name, with a 95 % interval over blocks of turns.
-        compared: With rivals: `in turns`, or `through full_ram`; None: with none.
-        reading: What was read and written, see `_reading`; None: not known.
-        held_bytes: Most that was in use beyond what training took without rows; the largest over rounds.
-    """
 
-    step: Step
-    budget: int
-    row: Row
-    over: Mapping[str, Estimate]
-    compared: str | None
-    reading: Mapping[str, float | None]
-    held_bytes: int | None
-
-    @property
-    def speed(self) -> Estimate | None:
-        """Relative to all rows in RAM; None: it is the baseline, or was not timed beside it."""
-        return None if is_baseline(self.row.system) else self.row.relative
-
-    @property
-    def sound(self) -> bool:
-        """Whether it was timed, ended ok, is verified and exact; the reference is a yardstick."""
-        return self.row.sound and self.row.samples_per_s is not None and base_name(self.row.system) != REFERENCE
-
-    @property
-    def numbers(self) -> dict[str, object]:
-        """The same as raw numbers, by column."""
-        row = self.row
-        return {
-            "step": self.step.value,
-            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s")},
-            **spread_out("ratio", row.relative),
-            **{key: value for name in RIVALS for key, value in spread_out(f"over_{name}", self.over.get(name)).items()},
-            "compared": self.compared,
-            **{name: getattr(row, name) for name in ("noise", "builds", "auroc")},
-            **self.reading,
-            "held_bytes": self.held_bytes,
-            **{name: getattr(row, name) for name in ("exact", "verified")},
-            "status": row.status.value,
-            "why": "" if row.status is Status.OK else failure(row),
-        }
-
-
-def rows_on_drive(groups: Sequence[Group], step: Step) -> tuple[OnDrive, ...]:
-    """A row per budget and system, in the order of the groups.
+def rows_on_drive(groups: Sequence[Group], step: Step) -> list[dict[str, Any]]:
+    """A line per budget and system, in the order of the groups.
 
     Of the embedding step none where nobody beside the baseline took such turns.
     """
-    found = tuple(one for group in groups for one in _rows(group, step))
-    timed = any(one.row.samples_per_s is not None and not is_baseline(one.row.system) for one in found)
-    return found if timed or step is Step.WHOLE else ()
+    found = [line for group in groups for line in _lines(group, step)]
+    timed = any(line["samples_per_s"] is not None and not is_baseline(line["system"]) for line in found)
+    return found if timed or step is Step.WHOLE else []
+
+
+def is_sound(line: Line) -> bool:
+    """Whether a system was timed, ended ok, is verified and exact; the reference is a yardstick."""
+    row: Row = line["row"]
+    return row.sound and row.samples_per_s is not None and base_name(row.system) != REFERENCE
+
+
+def disk_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
+    """Two blocks per sweep of host budgets, one where the embedding step was not timed."""
+    found = sweeps(filter(on_drive, groups))
+    heads = headings([one[0] for one in found], sized=False)
+    return tuple(
+        block
+        for sweep, heading in zip(found, heads, strict=True)
+        for block in _blocks(sweep, f"{heading}, rows on a drive")
+    )
+
+
+def disk_sheet(groups: Sequence[Group]) -> Sheet:
+    """The blocks of rows on a drive."""
+    return Sheet(name="disk", title="Rows on a drive: speed within a host budget", blocks=disk_blocks(groups))
+
+
+def _blocks(sweep: Sequence[Group], heading: str) -> list[Block]:
+    whole, alone = (rows_on_drive(sweep, step) for step in Step)
+    first = Block(
+        heading=heading,
+        summary=disk_verdict(sweep),
+        caption=caption(sweep, *_facts(sweep)),
+        columns=COLUMNS[Step.WHOLE],
+        lines=tuple(whole),
+        notes=tuple(f"{binary_bytes(one['budget'])}, {note}" for one in whole for note in remarks([one["row"]])),
+    )
+    if not alone:
+        return [first]
+    return [first, Block(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=tuple(alone))]
+
+
+def _facts(sweep: Sequence[Group]) -> Iterator[str]:
+    """Tables, drive, and memory of a sweep."""
+    rows = table_rows(sweep[0])
+    if rows is not None:
+        size = rows * FLOAT_BYTES * sweep[0].cell.embedding_dim
+        yield f"{count(rows)} rows of {sweep[0].cell.embedding_dim} floats, {gigabytes(size)} GB in all"
+    measured = [run.measurement for group in sweep for run in group.records if run.measurement is not None]
+    drives = [one.drive for one in measured if one.drive is not None]
+    if drives:
+        first, other = (
+            _span([round(getattr(one, f"reads_per_s_depth_{depth}")) for one in drives]) for depth in (1, 32)
+        )
+        yield (
+            f"drive: {drives[0].file_system}, random reads of {drives[0].read_bytes:,} bytes past the page cache: "
+            f"{first}/s at depth 1, {other}/s at depth 32, measured by {drives[0].measured_by}"
+        )
+    held = [one.held for one in measured if one.held is not None]
+    if held:
+        without = _span([round(one.without_rows_bytes / 1e6) for one in held])
+        how = " or ".join(dict.fromkeys(one.how for one in held))
+        yield f"memory held by {how}, at the budget and what training took without rows ({without} MB)"
+
+
+def _span(values: Sequence[int]) -> str:
+    least, most = min(values), max(values)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def disk_verdict(sweep: Sequence[Group]) -> str:
+    """What the fastest system gives at each budget, and what cannot be said."""
+    whole, alone = (rows_on_drive(sweep, step) for step in Step)
+    like = {one["budget"]: one["row"] for one in whole if is_baseline(one["system"])}
+    fit = [one for one in whole if is_sound(one) and not is_baseline(one["system"])]
+    strayed = {
+        one["system"]: words
+        for one in fit
+        if one["budget"] in like and (words := strays(one["row"], like[one["budget"]]))
+    }
+    told = {(one["budget"], one["system"]): one for one in alone}
+    said = []
+    for budget in sorted({one["budget"] for one in whole}):
+        here = [one for one in fit if one["budget"] == budget and one["system"] not in strayed]
+        # a rival only where nobody else is
+        others = [one for one in here if base_name(one["system"]) not in RIVALS] or here
+        if others:
+            best = max(others, key=lambda one: one["samples_per_s"] or 0.0)
+            said.append(_at(best, told.get((budget, best["system"]), best)))
+    if not said:
+        said = [f"nothing can be said: no system beside {IN_RAM} ended ok and was timed"]
+    wrong = never(one["row"] for one in whole if one["status"] is Status.WRONG_ANSWER)
+    return sentence([*said, *strayed.values(), *wrong])
+
+
+def _at(one: Line, alone: Line) -> str:
+    """How a system does at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
+    speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
+    said = f"at {binary_bytes(one['budget'])} {one['system']} trains at {speed}"
+    # the whole step is compared only where the embedding step is not: computation hides what rows cost
+    timed = next((line for line in (alone, one) if any(line[f"over_{name}"] for name in RIVALS)), None)
+    if timed is None:
+        return said
+    over = [
+        f"{_of(timed, f'over_{rival}')} times as fast as {rival}"
+        for rival in RIVALS
+        if timed[f"over_{rival}"] not in (None, _ITSELF)
+    ]
+    return f"{said}, and is {listed(over)} in {timed['step']}" if over else said
+
+
+def _of(one: Line, name: str) -> str:
+    """A ratio as `0.93 to 0.97`, rounded outward, no narrower than the noise floor."""
+    found = widened(one[name], one["noise"] or 0.0)
+    if found.low is None or found.high is None:
+        return f"about {found.value:.2f}"
+    scale = 100 if found.low < 2 else 10
+    low, high = math.floor(round(scale * found.low, 6)) / scale, math.ceil(round(scale * found.high, 6)) / scale
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def table_rows(group: Group) -> int | None:
@@ -98,30 +241,33 @@ def table_rows(group: Group) -> int | None:
     return min(schema.table_rows, group.cell.max_rows or schema.table_rows)
 
 
-def drives_of(runs: Sequence[Record]) -> list[DriveSpeed]:
-    """The drive as each cell found it."""
-    return [run.measurement.drive for run in runs if run.measurement is not None and run.measurement.drive is not None]
-
-
-def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
+def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
+    """Raw numbers by column; speeds are those of the step."""
     if step is Step.EMBEDDING:
         group = Group(group.key, tuple(map(_embedding_alone, group.records)))
-    rows = [row for row in merged_rows(group) if not row.again]
+    rows, budget = merged_rows(group), group.cell.host_budget_bytes or 0
     rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
     for row in rows:
-        others = {name: rival.records for name, rival in rivals.items() if rival is not row and row.samples_per_s}
-        ratios = {name: relative_speed(row.records, records) for name, records in others.items()}
-        over = {name: ratio for name, ratio in ratios.items() if ratio is not None}
-        apart = not all(met(row.records, others[name]) for name in over)
-        yield OnDrive(
-            step=step,
-            budget=group.cell.host_budget_bytes or 0,
-            row=row,
-            over=over,
-            compared=("through full_ram" if apart else "in turns") if over else None,
-            reading=_reading(group, row),
-            held_bytes=_held(row),
-        )
+        held = [one.held for one in row.measurements if one.held is not None and one.held.peak_bytes is not None]
+        most = max(((one.peak_bytes or 0) - one.without_rows_bytes for one in held), default=None)
+        over = {
+            name: _ITSELF if rival is row else relative_speed(row.records, rival.records)
+            for name, rival in rivals.items()
+            if row.samples_per_s
+        }
+        yield {
+            **setting_of(row.records),
+            "step": step.value,
+            "budget": budget,
+            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s", "noise", "builds", "auroc")},
+            "ratio": row.relative,
+            **{f"over_{name}": over.get(name) for name in RIVALS},
+            **_reading(group, row),
+            "held_bytes": most,
+            "held": None if most is None else most / budget,
+            **{name: getattr(row, name) for name in ("exact", "verified", "status")},
+            "row": row,
+        }
 
 
 def _embedding_alone(record: Record) -> Record:
@@ -129,11 +275,7 @@ def _embedding_alone(record: Record) -> Record:
     turns = record.turns
     if turns is None or turns.embedding_s is None:
         return record.model_copy(update={"turns": None})
-    alone = {
-        "system_s": turns.embedding_s,
-        "baseline_s": turns.baseline_embedding_s,
-        "drive": turns.embedding_drive,
-    }
+    alone = {"system_s": turns.embedding_s, "baseline_s": turns.baseline_embedding_s, "drive": turns.embedding_drive}
     return record.model_copy(update={"turns": turns.model_copy(update=alone)})
 
 
@@ -142,62 +284,31 @@ def _fastest(rows: Sequence[Row], name: str) -> Row | None:
     return max(named, key=lambda row: row.samples_per_s or 0.0, default=None)
 
 
-def _reading(group: Group, row: Row) -> dict[str, float | None]:
-    """What was read and written in the turns.
-
-    `rows_read`, `read_bytes` and `written_bytes` are per sample. `blocks_of_drive` are bytes read over the size of the
-    drive's measured reads, per second, relative to the reads per second that it gives at depth 32; `rows_of_drive` are
-    rows asked of the file, relative to the same. `over_blocks` and `over_packed` are bytes read over the least
-    possible: a block for every missing row, or its own bytes.
-    """
+def _reading(group: Group, row: Row) -> dict[str, float]:
+    """What was read and written in the turns of all rounds, per sample, and how that compares; NaN: not known."""
     runs = row.records if row.measured_rounds else ()
-    rows, read, written = (_per_sample(runs, name) for name in ("rows_read", "read_bytes", "written_bytes"))
-    misses = _misses(runs) if rows is None else rows
-    drives = drives_of(group.records)  # of all systems: it is one drive, and a single look may meet a busy machine
-    block = drives[0].read_bytes if drives else None
-    per_s = None if row.total_steps_per_s is None else row.total_steps_per_s * group.cell.batch_size
-    of_drive = _over(per_s, statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else None)
-    row_bytes = FLOAT_BYTES * group.cell.embedding_dim
+    taken = [(run.turns.drive, run.cell.batch_size) for run in runs if run.turns and run.turns.drive]
+    samples = sum(drive.steps * batch for drive, batch in taken) or math.nan
+    rows, read, written = (
+        sum(_known(getattr(drive, name)) for drive, _ in taken) / samples
+        for name in ("rows_read", "read_bytes", "written_bytes")
+    )
+    counted = (run.measurement.traffic for run in runs if run.measurement and run.measurement.traffic)
+    misses = next((_known(one.unique_misses) / (one.steps * group.cell.batch_size) for one in counted), math.nan)
+    misses = (misses if math.isnan(rows) else rows) or math.nan
+    # of all systems: it is one drive, and a single look may meet a busy machine
+    drives = [run.measurement.drive for run in group.records if run.measurement and run.measurement.drive]
+    block = drives[0].read_bytes if drives else math.nan
+    reads_per_s = statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else math.nan
+    of_drive = _known(row.total_steps_per_s) * group.cell.batch_size / reads_per_s
     return {
-        "rows_read": rows,
-        "read_bytes": read,
-        "written_bytes": written,
-        "blocks_of_drive": _times(_over(read, block), of_drive),
-        "rows_of_drive": _times(rows, of_drive),
-        "over_blocks": _over(read, _times(misses, block)),
-        "over_packed": _over(read, _times(misses, row_bytes)),
+        **{"rows_read": rows, "read_bytes": read, "written_bytes": written},
+        "blocks_of_drive": read / block * of_drive,
+        "rows_of_drive": rows * of_drive,
+        "over_blocks": read / (misses * block),
+        "over_packed": read / (misses * FLOAT_BYTES * group.cell.embedding_dim),
     }
 
 
-def _per_sample(runs: Sequence[Record], name: str) -> float | None:
-    """Of all rounds' turns together; None where a round does not know."""
-    known = [
-        (getattr(turns.drive, name), turns.drive.steps * run.cell.batch_size)
-        for run in runs
-        if (turns := run.turns) is not None and turns.drive is not None
-    ]
-    if not known or any(number is None for number, _ in known):
-        return None
-    return _over(sum(number for number, _ in known), sum(samples for _, samples in known))
-
-
-def _misses(runs: Sequence[Record]) -> float | None:
-    """Distinct missing rows per sample, in the steps in which traffic was counted."""
-    for run in runs:
-        traffic = None if run.measurement is None else run.measurement.traffic
-        if traffic is not None and traffic.unique_misses is not None:
-            return _over(traffic.unique_misses, traffic.steps * run.cell.batch_size)
-    return None
-
-
-def _held(row: Row) -> int | None:
-    held = [one.held for one in row.measurements if one.held is not None]
-    return max((one.peak_bytes - one.without_rows_bytes for one in held if one.peak_bytes is not None), default=None)
-
-
-def _over(one: float | None, other: float | None) -> float | None:
-    return None if one is None or not other else one / other
-
-
-def _times(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value

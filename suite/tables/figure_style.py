@@ -1,4 +1,4 @@
-"""How figures look: one style, and colours, marks, dashes and hatches that stay apart in grey and for all eyes."""
+"""How figures look: one style, and colours, marks and dashes that stay apart in grey and for all eyes."""
 
 from contextlib import AbstractContextManager
 from typing import Final
@@ -15,11 +15,6 @@ COLOURS: Final = (
 """Those of Okabe and Ito (jfly.uni-koeln.de/color), less black and yellow, then some of Tol's (SRON/EPS/TN/09-002)."""
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-FILLS: Final = (
-    ("#0072B2", ""), ("#F0E442", "///"), ("#009E73", "|||"), ("#E69F00", "\\\\\\"),
-    ("#56B4E9", "xxx"), ("#D55E00", "---"), ("#CC79A7", "+++"), ("#999999", "//"),
-)  # fmt: skip
-"""Of stacked bars: colour and hatch; neighbours differ in lightness too. Hatches of lines, since dots swell an SVG."""
 
 
 def look(salt: str, *, svg_text: bool = False) -> AbstractContextManager[None]:

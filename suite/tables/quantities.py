@@ -47,6 +47,8 @@ def relative(ratio: Estimate | None, noise: float | None = None) -> str:
     """A ratio of speeds with its interval, in the digits that a noise floor allows."""
     if ratio is None or not math.isfinite(ratio.value):
         return MISSING
+    if ratio.value == 1 and ratio.low is None:
+        return "1"  # beside itself
     places = decimals(ratio.value, noise)
     value, low, high = (
         MISSING if bound is None else with_decimals(bound, max(places, decimals(bound, 1)))

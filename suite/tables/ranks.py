@@ -1,96 +1,55 @@
 """The tables of cells on several ranks: what each rank holds and does, and what they send each other."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from suite.records.groups import Group
-from suite.records.measured import Ranks
-from suite.tables.quantities import MISSING, amount, gigabytes, megabytes, percent, score
+from suite.tables.columns import AUROC, HIT_RATE, STATUS, SYSTEM, VERIFIED
+from suite.tables.quantities import amount, gigabytes, megabytes
 from suite.tables.rows import Row, merged_rows, remarks
-from suite.tables.settings import CPU_CAVEAT, facts, headings
-from suite.tables.sheet import Block, Column, block
+from suite.tables.settings import caption, headings, on_ranks
+from suite.tables.sheet import Block, Column, setting_of
 
-LEGEND = (
-    "Ranks: processes that share the tables and each batch; the dense layers are data-parallel. Per rank: the smallest "
-    "and the largest. Imbalance: the largest over the mean of all ranks, in the counted steps of the first round.",
-    "Sent: by all ranks together to others per iteration: ids with the lengths of bags, and pooled vectors with their "
-    "gradients.",
-)
-_NOT_RANKED = (
-    "Speed is that of gloo on one machine, whose ranks share its cores: it says nothing of GPUs, and is not ranked"
-)
+_PER_RANK = {
+    "table_bytes": ("tables MB per rank", megabytes),
+    "device_bytes": ("device MB per rank", megabytes),
+    "host_peak_rss_bytes": ("CPU GB per rank", gigabytes),
+    "device_reserved_bytes": ("GPU GB reserved per rank", gigabytes),
+}
+"""Fields of `RankShare`."""
 
 
-def on_ranks(group: Group) -> bool:
-    """Whether a group's systems are shared by ranks; it has a table of its own."""
-    return group.cell.ranks is not None
+def _factor(value: float) -> str:
+    return f"{value:.2f}"
 
 
-def _ranks(row: Row) -> Ranks | None:
-    """What the ranks of the first round did, whose traffic was counted; None where the cell failed."""
-    return next((measurement.ranks for measurement in row.measurements if measurement.ranks is not None), None)
-
-
-def _per_rank(row: Row, field: str) -> list[int]:
-    """A field of `RankShare` by rank; empty where it is not known."""
-    ranks = _ranks(row)
-    counts = [getattr(share, field) for share in ranks.shares] if ranks is not None else []
-    return [] if None in counts else counts
-
-
-def _steps_per_s(row: Row) -> float | None:
-    """Mean over rounds."""
-    ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
-    speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
-    return statistics.fmean(speeds) if speeds else None
-
-
-def imbalance(counts: Sequence[int]) -> float | None:
-    """The largest over the mean; None where there is nothing to share."""
-    return max(counts) * len(counts) / sum(counts) if sum(counts) else None
-
-
-def _imbalance(words: str, field: str) -> Column[Row]:
-    def show(row: Row) -> str:
-        found = imbalance(_per_rank(row, field))
-        return MISSING if found is None else f"{found:.2f}"
-
-    return Column(words=words, show=show)
-
-
-def _range(words: str, field: str, quantity: Callable[[int | None], str] = megabytes) -> Column[Row]:
-    def show(row: Row) -> str:
-        found = _per_rank(row, field)
-        return " to ".join(dict.fromkeys(map(quantity, (min(found), max(found))))) if found else MISSING
-
-    return Column(words=words, show=show)
-
-
-def _sent(words: str, field: str) -> Column[Row]:
-    def show(row: Row) -> str:
-        found, ranks = _per_rank(row, field), _ranks(row)
-        return megabytes(sum(found) / ranks.steps if ranks is not None and found else None)
-
-    return Column(words=words, show=show)
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    Column(words="system", show=lambda row: row.system, text=True),
-    Column(words="AUROC", show=lambda row: score(row.auroc)),
-    Column(words="verified", show=lambda row: row.verified or MISSING, text=True),
-    Column(words="steps/s", show=lambda row: amount(_steps_per_s(row))),
-    _range("tables MB per rank", "table_bytes"),
-    _range("device MB per rank", "device_bytes"),
-    _range("CPU GB per rank", "host_peak_rss_bytes", gigabytes),
-    _range("GPU GB reserved per rank", "device_reserved_bytes", gigabytes),
-    Column(words="hit rate", show=lambda row: percent(row.hit_rate, 2)),
-    _imbalance("lookups imbalance", "lookups"),
-    _imbalance("misses imbalance", "unique_misses"),
-    _imbalance("bytes imbalance", "table_bytes"),
-    _sent("MB of ids sent per it", "ids_bytes"),
-    _sent("MB pooled sent per it", "pooled_bytes"),
-    Column(words="status", show=lambda row: row.status, text=True),
-)
+COLUMNS = (
+    SYSTEM,
+    AUROC,
+    VERIFIED,
+    Column(words="steps/s", name="rank_steps_per_s", show=amount, definition="of all ranks, mean over rounds."),
+    *(
+        Column(words=words, name=name, text=True, definition="the smallest and the largest.")
+        for name, (words, _) in _PER_RANK.items()
+    ),
+    HIT_RATE,
+    Column(words="lookups imbalance", name="lookups_imbalance", show=_factor),
+    Column(words="misses imbalance", name="unique_misses_imbalance", show=_factor),
+    Column(
+        words="bytes imbalance", name="table_bytes_imbalance", show=_factor,
+        definition="as of lookups and misses: the largest over the mean of ranks, in the first round's counted steps.",
+    ),
+    Column(
+        words="MB of ids sent per it", name="ids_bytes", show=megabytes,
+        definition="ids with the lengths of bags, by all ranks together to others.",
+    ),
+    Column(
+        words="MB pooled sent per it", name="pooled_bytes", show=megabytes,
+        definition="pooled vectors with their gradients, likewise.",
+    ),
+    STATUS,
+)  # fmt: skip
 
 
 def rank_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
@@ -101,18 +60,41 @@ def rank_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
 
 
 def _block(group: Group, heading: str) -> Block:
-    cell = group.cell
-    rows = [row for row in merged_rows(group) if not row.again]
-    where = f"{cell.nodes} machines" if cell.nodes > 1 else "one machine"
-    backends = dict.fromkeys(ranks.backend for row in rows if (ranks := _ranks(row)) is not None)
-    return block(
-        COLUMNS,
-        [(row, row.records) for row in rows],
+    rows = merged_rows(group)
+    accounts = [measurement.ranks for row in rows for measurement in row.measurements if measurement.ranks is not None]
+    where = f"{group.cell.nodes} machines" if group.cell.nodes > 1 else "one machine"
+    backends = "".join(dict.fromkeys(f", {one.backend}" for one in accounts))
+    return Block(
         heading=heading,
-        facts=(
-            *(fact for fact in facts([group]) if fact != CPU_CAVEAT),
-            f"Ranks: {cell.ranks} on {where}{''.join(f', {name}' for name in backends)}",
-            *([_NOT_RANKED] if group.on_cpu else []),
-        ),
-        notes=remarks(rows),
+        caption=caption([group], f"ranks on {where}{backends}"),
+        columns=COLUMNS,
+        lines=tuple(map(_line, rows)),
+        notes=tuple(dict.fromkeys(remarks(rows))),
     )
+
+
+def _line(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        **setting_of(row.records),
+        **{name: getattr(row, name) for name in ("system", "auroc", "verified", "hit_rate", "status")},
+    }
+    ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
+    speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
+    found["rank_steps_per_s"] = statistics.fmean(speeds) if speeds else None
+    shares = ranks[0].shares if ranks else ()  # of the first round, whose traffic was counted
+    for name, (_, show) in _PER_RANK.items():
+        sizes = [getattr(share, name) for share in shares]
+        if sizes and None not in sizes:
+            found[name] = " to ".join(dict.fromkeys(map(show, (min(sizes), max(sizes)))))
+    for name in ("lookups", "unique_misses", "table_bytes"):
+        counts = [getattr(share, name) for share in shares]
+        found[f"{name}_imbalance"] = imbalance(counts) if None not in counts else None
+    for name in ("ids_bytes", "pooled_bytes"):
+        sent = [getattr(share, name) for share in shares]
+        found[name] = sum(sent) / ranks[0].steps if sent and None not in sent else None
+    return found
+
+
+def imbalance(counts: Sequence[int]) -> float | None:
+    """The largest over the mean; None where there is nothing to share."""
+    return max(counts) * len(counts) / sum(counts) if sum(counts) else None

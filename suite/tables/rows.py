@@ -10,7 +10,7 @@ from suite.records.groups import REFERENCE, Group, base_name
 from suite.records.measured import Optimum, Traffic
 from suite.records.record import Cell, Measurement, Record
 from suite.records.status import Status
-from suite.tables.statistics import Estimate, second_copies, speed_of, trusted_baseline
+from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
 from systems.answers import Purpose
 
 WAIT_SHARE = 0.02
@@ -30,9 +30,9 @@ class Row:
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         measured_rounds: Of the rounds with a record, those that the numbers come from.
-        again: This is the baseline's second copy, of which only the speed is told.
-        noise: How far that copy may seem from the first, a share (0.02 is 2 %); the same in all rows of a group.
-        records: Of its rounds; behind the baseline's second copy are the baseline's.
+        again: This is the repeat of the baseline; only its speed is reported.
+        noise: How far the repeat may seem from the baseline, a share (0.02 is 2 %); the same in all rows of a group.
+        records: Of its rounds; behind the repeat are the baseline's.
     """
 
     system: str
@@ -116,28 +116,32 @@ class Row:
         return sum(known) if known else None
 
 
-def merged_rows(group: Group, *, trust: bool = True) -> list[Row]:
-    """One row per system: reference, baseline, its second copy, others by name; no ratios without `trust` in it."""
+def merged_rows(group: Group) -> list[Row]:
+    """One row per system: reference, baseline, others by name."""
     systems = group.rounds_by_system
-    baseline = trusted_baseline(systems.values()) if trust else None
+    baseline = trusted_baseline(systems.values())
     target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
-    rows = []
-    for runs in systems.values():
-        rows.append(_merge(runs, baseline, target))
-        if runs is baseline and (copies := second_copies(runs)):
-            rows.append(
-                Row(
-                    system=copies[0].cell.system,
-                    rounds=len(copies),
-                    measured_rounds=len(copies),
-                    status=Status.OK,
-                    again=True,
-                    records=runs,
-                    **speed_of(copies, baseline),
-                )
-            )
-    noise = next((row.relative.noise for row in rows if row.again and row.relative is not None), None)
-    return [replace(row, noise=noise) for row in rows]
+    repeat = baseline_repeat(group)
+    noise = repeat.relative.noise if repeat is not None and repeat.relative is not None else None
+    return [replace(_merge(runs, baseline, target), noise=noise) for runs in systems.values()]
+
+
+def baseline_repeat(group: Group) -> Row | None:
+    """The row of the baseline's repeat in the same turns, which shows the noise; None where it took none."""
+    baseline = trusted_baseline(group.rounds_by_system.values())
+    speed = repeat_speed(baseline or ())
+    if not baseline or not speed:
+        return None
+    row = Row(
+        system=f"{baseline[0].cell.system} (again)",
+        rounds=len(baseline),
+        measured_rounds=len(baseline),
+        status=Status.OK,
+        again=True,
+        records=tuple(baseline),
+        **speed,
+    )
+    return replace(row, noise=row.relative.noise if row.relative is not None else None)
 
 
 def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: float | None) -> Row:
@@ -193,13 +197,11 @@ def failure(ended: Row | Record) -> str:
     return f"{ended.status.value}{where}: {one_line(ended.reason) or 'no reason was recorded'}"
 
 
-def remarks(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """What a reader has to know of rows beside the numbers, by title."""
+def remarks(rows: Iterable[Row]) -> list[str]:
+    """Notes below a table: how each system ended that is not ok, and what else a reader has to know of the rows."""
     rows = list(rows)
-    return {
-        "Not measured": [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK],
-        "Notes": [f"{row.system}: {note}" for row in rows for note in row.notes],
-    }
+    failed = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
+    return [*failed, *(f"{row.system}: {note}" for row in rows for note in row.notes)]
 
 
 def _traffic(measurements: Sequence[Measurement]) -> dict[str, Any]:

@@ -1,22 +1,25 @@
-"""What was run, in words: headings that tell settings and machines apart, and the facts above a table."""
+"""What was run, in words: headings that tell settings and machines apart, and the caption of a table."""
 
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
 from suite.tables.quantities import MISSING, binary_bytes, gigabytes, relative, score
-from suite.tables.rows import merged_rows, one_line, trusted
+from suite.tables.rows import baseline_repeat, one_line
 
-CPU_CAVEAT = (
+CPU_CAVEAT: Final = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
     "device, or of RAM over a file"
 )
-
-VIRTUAL_CAVEAT = (
+VIRTUAL_CAVEAT: Final = (
     "On a virtual device, which is host memory: answers, hit rates and bytes moved hold; GPU bytes are exact for "
     "torch's allocator, without workspaces; nothing is said of speed"
+)
+RANKS_CAVEAT: Final = (
+    "Speed is that of gloo on one machine, whose ranks share its cores: it says nothing of GPUs, and is not ranked"
 )
 
 
@@ -28,7 +31,10 @@ def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
     texts = [_heading(group) + (f", {cache(group.cell)}" if sized else "") for group in groups]
     counts = Counter(texts)
     return [
-        text if counts[text] == 1 else f"{text} ({_digests(group)})" for text, group in zip(texts, groups, strict=True)
+        text
+        if counts[text] == 1
+        else f"{text} (setting {group.key.setting}, machine {group.key.machine}, {group.key.threads} threads)"
+        for text, group in zip(texts, groups, strict=True)
     ]
 
 
@@ -42,59 +48,64 @@ def ranks(cell: Cell) -> str:
     return "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
 
 
-def facts(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Device, data, training, turns, noise and what disturbed them, above a table, a sentence each.
+def caption(groups: Sequence[Group], *more: str) -> str:
+    """Machine, data, training, turns, noise floor, disturbances and code of a table, and what its device cannot say.
 
     Args:
         groups: Of one table; where there are several, they differ in cache size alone, which is then left out.
+        more: Further facts.
     """
-    group = groups[0]
-    cell = group.cell
-    size = f", {cache(cell)}" if len(groups) == 1 else ""
-    capped = f", tables capped to about {cell.max_rows:,} rows in all" if cell.max_rows else ""
-    tf32 = ", dense layers in TF32" if cell.tf32 else ""
+    group, cell = groups[0], groups[0].cell
     records = [record for one in groups for record in one.records]
-    best = f"; best possible AUROC {score(_best_auroc(group.records))}" if cell.data == "synthetic" else ""
-    found = (
-        f"Measured on: {_machine(group)}",
-        f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{best}",
-        f"Training: {cell.optimizer}{tf32}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
-        f"dim {cell.embedding_dim}{size}, seed {cell.seed}{_frequencies(cell)}",
-        *_seeds(group),
+    facts = [
+        f"Measured on {_machine(group)}",
+        f"{cell.data} data" + (f" capped to about {cell.max_rows:,} rows" if cell.max_rows else ""),
+        *_best_auroc(group),
+        f"{cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, dim {cell.embedding_dim}",
+        *(["dense layers in TF32"] if cell.tf32 else []),
+        *([cache(cell)] if len(groups) == 1 else []),
+        f"seed {cell.seed}",
+        *_frequencies(cell),
+        f"{cell.train_steps:,} steps in a process of its own, then {cell.counted_steps:,} with traffic counted",
         *_taking_turns(records),
         *_noise(groups),
+        *more,
         *_disturbed(records),
+        *_versions(records),
+    ]
+    caveat = (
+        VIRTUAL_CAVEAT
+        if group.on_virtual_device
+        else RANKS_CAVEAT
+        if group.on_cpu and cell.ranks
+        else CPU_CAVEAT
+        if group.on_cpu and not on_drive(group)
+        else ""
     )
-    if group.on_virtual_device:
-        return (*found, VIRTUAL_CAVEAT)
-    return (*found, CPU_CAVEAT) if group.on_cpu and not on_drive(group) else found
+    return "; ".join(facts) + "." + (f" {caveat}." if caveat else "")
 
 
-def details(groups: Sequence[Group]) -> tuple[str, ...]:
-    """The rest: steps of a cell's own process, the optimum's horizon and versions; groups as for `facts`."""
-    cell = groups[0].cell
-    records = [record for one in groups for record in one.records]
-    versions = dict.fromkeys(map(_version, records))
-    return (
-        f"Steps in a process of its own: {cell.train_steps:,}, then {cell.counted_steps:,} with traffic counted in the "
-        "first round",
-        *_horizon(records),
-        # Numbers of different code side by side are no comparison unless the reader knows.
-        f"Versions: {'several, run them again to compare alike: ' if len(versions) > 1 else ''}{'; '.join(versions)}",
-    )
+def _machine(group: Group) -> str:
+    environment = group.environment
+    memory = f"{gigabytes(environment.memory_bytes)} GB of memory"
+    if group.on_cpu:
+        return f"{group.key.device} (CPU only), {environment.threads} threads, {memory}"
+    own = f", {gigabytes(environment.gpu_memory_bytes)} GB" if environment.gpu_memory_bytes else ""
+    return f"{group.key.device}{own}; host {environment.cpu}, {environment.cores} cores, {memory}"
 
 
-def _seeds(group: Group) -> Iterator[str]:
-    """By how much rounds differ, whose seeds do, of the first system that has several; nothing where none has."""
-    for system, runs in group.rounds_by_system.items():
-        qualities = [measurement.quality for measurement in trusted(runs)]
-        if len(qualities) > 1:
-            auroc, accuracy = ([getattr(one, name) for one in qualities] for name in ("auroc", "accuracy"))
-            yield (
-                f"Rounds: {len(qualities)}, of a seed each; {system}'s AUROC went from {score(min(auroc))} to "
-                f"{score(max(auroc))}, its accuracy from {score(min(accuracy))} to {score(max(accuracy))}"
-            )
-            return
+def _best_auroc(group: Group) -> Iterator[str]:
+    """AUROC of the model that planted the labels, median over records; nothing where there is none."""
+    measured = [record.measurement.quality for record in group.records if record.measurement is not None]
+    known = [quality.best_auroc for quality in measured if quality.best_auroc is not None]
+    if known and group.cell.data == "synthetic":
+        yield f"best possible AUROC {score(statistics.median(known))}"
+
+
+def _frequencies(cell: Cell) -> Iterator[str]:
+    """Where frequencies come from, unless exactly from the whole training split."""
+    if cell.frequency_prefix != 1:
+        yield f"frequencies from the first {100 * cell.frequency_prefix:g} % of training"
 
 
 def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
@@ -105,22 +116,45 @@ def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     cell = records[0].cell
     lengths = sorted({(turns.steps, len(turns.system_s[0])) for _, turns in timed})
     taken = " or ".join(f"{turns} turns of {steps} step{'s' if steps > 1 else ''}" for steps, turns in lengths)
-    ways = Counter(turns.way for _, turns in timed)
-    usual = ways.most_common(1)[0][0]
-    others = dict.fromkeys(f"{system}: {turns.way}" for system, turns in timed if turns.way != usual)
+    usual, _ = Counter(turns.way for _, turns in timed).most_common(1)[0]
+    apart = "".join(dict.fromkeys(f", {system}: {turns.way}" for system, turns in timed if turns.way != usual))
     rounds = len({record.cell.round for record in records})
     blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
-    apart = f" ({'; '.join(others)})" if others else ""
-    yield f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}"
+    yield f"{rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}"
 
 
 def _noise(groups: Sequence[Group]) -> Iterator[str]:
-    """The baseline beside itself, where that differs most; nothing where it did not run twice in several builds."""
-    copies = [row for group in groups for row in merged_rows(group) if row.again and row.noise is not None]
-    if copies:
-        row = max(copies, key=lambda row: row.noise or 0.0)
-        several = f", the widest of {len(copies)}" if len(copies) > 1 else ""
-        yield f"Noise floor: the baseline beside itself {relative(row.relative, row.noise)}{several}"
+    """The baseline beside its repeat, where that differs most; nothing where it has no interval."""
+    repeats = [row for group in groups if (row := baseline_repeat(group)) is not None and row.noise is not None]
+    if repeats:
+        widest = max(repeats, key=lambda row: row.noise or 0.0)
+        yield f"noise floor: the baseline beside itself {relative(widest.relative, widest.noise)}"
+
+
+def _disturbed(records: Sequence[Record]) -> Iterator[str]:
+    """What disturbed the turns, in the round in which others took most of the machine; nothing where nothing did."""
+    disturbed = [record for record in records if record.disturbed]
+    if disturbed:
+        rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
+        worst = max(disturbed, key=lambda record: (record.conditions and record.conditions.others_cpu_share) or 0.0)
+        yield f"disturbed in {rounds[0]} of {rounds[1]} rounds: {one_line('; '.join(worst.disturbed))}"
+
+
+def _versions(records: Sequence[Record]) -> Iterator[str]:
+    """Packages, driver and code that the records come from."""
+    found = list(dict.fromkeys(map(_version, records)))
+    # Numbers of different code side by side are no comparison unless the reader knows.
+    yield ("of several versions, run them again to compare alike: " if len(found) > 1 else "") + " and ".join(found)
+
+
+def _version(record: Record) -> str:
+    environment = record.environment
+    names = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
+    packages = [f"{name} {environment.packages[name]}" for name in names if name in environment.packages]
+    driver = [f"driver {environment.driver}"] if environment.driver and record.cell.device == "cuda" else []
+    commit = f" of commit {environment.commit[:10]}" if environment.commit else ""
+    changed = ", changed" if environment.dirty else ""
+    return ", ".join([*packages, *driver, f"code {environment.code}{commit}{changed}"])
 
 
 def cache(cell: Cell) -> str:
@@ -140,75 +174,13 @@ def cache_size(cell: Cell) -> str:
     return MISSING if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
 
 
-def _disturbed(records: Sequence[Record]) -> Iterator[str]:
-    """What disturbed the turns, in the round in which others took most of the machine; nothing where nothing did."""
-    disturbed = [record for record in records if record.disturbed]
-    if disturbed:
-        rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
-        where = f"in {rounds[0]} of {rounds[1]} rounds, " if rounds[1] > 1 else ""
-        worst = max(disturbed, key=lambda record: (record.conditions and record.conditions.others_cpu_share) or 0.0)
-        yield f"Disturbed: {where}{one_line('; '.join(worst.disturbed))}"
-
-
-def _digests(group: Group) -> str:
-    key = group.key
-    return f"setting {key.setting}, machine {key.machine}, {key.threads} threads"
-
-
-def _machine(group: Group) -> str:
-    environment = group.environment
-    host_memory = f"{gigabytes(environment.memory_bytes)} GB of memory"
-    if group.on_cpu:
-        return f"CPU only: {group.key.device}, {environment.threads} threads, {host_memory}"
-    memory = f", {gigabytes(environment.gpu_memory_bytes)} GB" if environment.gpu_memory_bytes else ""
-    return f"{group.key.device}{memory}; host {environment.cpu}, {environment.cores} cores, {host_memory}"
-
-
-def _frequencies(cell: Cell) -> str:
-    """Where frequencies come from, unless exactly from the whole training split."""
-    if cell.frequency_prefix == 1:
-        return ""
-    return f", frequencies from the first {100 * cell.frequency_prefix:g} % of training"
-
-
-def _best_auroc(records: Iterable[Record]) -> float | None:
-    """AUROC of the model that planted the labels, median over records; None where it is not known."""
-    measured = [record.measurement.quality for record in records if record.measurement is not None]
-    known = [quality.best_auroc for quality in measured if quality.best_auroc is not None]
-    return statistics.median(known) if known else None
-
-
-def _horizon(records: Iterable[Record]) -> tuple[str, ...]:
-    """What the optimum knows, and which steps it is of; nothing where none was simulated."""
-    found = {(best.first_step, best.steps) for record in records if (best := record.optimum) is not None}
-    return tuple(
-        f"Optimum: Belady's rule knows the ids of all {first + steps:,} steps of a cell and of none after; the misses "
-        f"and bytes of the last {steps:,} count"
-        for first, steps in sorted(found)
-    )
-
-
-def _version(record: Record) -> str:
-    """Python, packages, driver and code that a record comes from."""
-    environment = record.environment
-    names = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
-    packages = [f"{name} {environment.packages[name]}" for name in names if name in environment.packages]
-    driver = [f"driver {environment.driver}"] if environment.driver and record.cell.device == "cuda" else []
-    commit = (
-        f" (commit {environment.commit[:10]}{', changed' if environment.dirty else ''})" if environment.commit else ""
-    )
-    return ", ".join([f"Python {environment.python}", *packages, *driver, f"code {environment.code}{commit}"])
-
-
-_SIZES = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
-
-
 def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
     """Groups that differ in size alone together, the smallest first, shares before bytes; in order of their firsts."""
+    sizes = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
     found: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
     for group in groups:
         key = group.key
-        identity = group.cell.identity("system", "round", *_SIZES), on_drive(group)
+        identity = group.cell.identity("system", "round", *sizes), on_drive(group)
         found[key.workload_order, key.device, key.data, key.machine, key.threads, identity].append(group)
     return [tuple(sorted(members, key=lambda group: group.key.size)) for members in found.values()]
 
@@ -216,3 +188,8 @@ def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
 def on_drive(group: Group) -> bool:
     """Whether a group is of the contest of rows on a drive, which has tables of its own."""
     return group.cell.host_budget_bytes is not None
+
+
+def on_ranks(group: Group) -> bool:
+    """Whether a group's systems are shared by ranks; it has a table of its own."""
+    return group.cell.ranks is not None

@@ -1,15 +1,16 @@
-"""What every published table is made of, and how it is written as Markdown, CSV and LaTeX.
+"""A published table: lines of raw numbers, and columns that name, define and format them, as Markdown, CSV and LaTeX.
 
-A sheet is made once and shown in many formats, so that they cannot disagree. The same records give the same files.
+A line is a dictionary of raw numbers in SI units by column name; None is what does not exist or is not known. All
+formats and the page show the same lines. The same records give the same files.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import field as default
-from itertools import chain, islice
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final
 
 import pandas as pd
 
@@ -18,41 +19,50 @@ from suite.records.record import Record
 from suite.records.shown import printable
 from suite.records.store import write_atomically
 from suite.tables.quantities import MISSING
+from suite.tables.statistics import Estimate, spread_out
 
-_Row = TypeVar("_Row")
-_WIDE_CELL = 18
+Line = Mapping[str, Any]
+LEGEND: Final = (
+    "GB = 1e9 bytes, MB = 1e6 bytes; KiB, MiB, GiB = powers of 1024; it = iteration (one batch), ~ = extrapolated; n/a "
+    "= does not exist, or not known."
+)
+_HIDDEN: Final = ("noise", "printed", "row")
+"""What no file shows of a line: the noise floor, texts by column as their source prints them, the row behind it."""
+_WIDE_CELL: Final = 18
 """Characters above which a text cell of a LaTeX table is broken into lines."""
-_BROKEN_TEXT = r">{\raggedright\arraybackslash}p{9em}"
-_LINE_END = r" \\"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column(Generic[_Row]):
-    """A column and how it shows a row: as people read it; `n/a` where there is no value.
+class Column:
+    """A column: its name, its definition, and how its value is formatted.
 
     Attributes:
         words: Of its head; a narrow terminal may break between them.
+        name: Of its value in a line, and in CSV.
+        show: Formats a value that is known.
+        definition: Stands in the legend where the column is shown.
         text: It holds text, set flush left.
+        noisy: No digit is shown behind the first that the noise floor moves; `show` gets that as well.
         repeats: Of a table too wide for a terminal every part has it.
     """
 
     words: str
-    show: Callable[[_Row], str]
+    name: str
+    show: Callable[..., str] = str
+    definition: str = ""
     text: bool = False
+    noisy: bool = False
     repeats: bool = False
 
-
-def field(words: str, name: str, show: Callable[[Any], str] = str, *, text: bool = False) -> Column[Mapping[str, Any]]:
-    """A column of rows that are raw numbers by name."""
-    return Column(words=words, show=lambda row: show(row[name]), text=text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line of a block: cells as people read them, and the keys of the records behind it."""
-
-    cells: tuple[str, ...]
-    keys: tuple[str, ...] = ()
+    def cell(self, line: Line) -> str:
+        """A line's value as people read it."""
+        value = line.get(self.name)
+        if self.name in line.get("printed", ()):
+            return str(line["printed"][self.name])
+        if value is None or value == "" or value != value:  # noqa: PLR0124 - not a number
+            kernel = line.get("computes_as") if self.noisy else None
+            return MISSING if kernel is None else f"= {kernel}"
+        return self.show(value, line.get("noise")) if self.noisy else self.show(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,64 +70,65 @@ class Block:
     """A table of one setting and machine.
 
     Attributes:
-        heading: What tells it from the others; empty where it belongs to the block before it, or is the only one.
-        verdict: What follows from the rows, a sentence each.
-        facts: What holds for the whole block, a sentence each.
-        notes: By title, what a reader has to know beside the numbers.
+        heading: Tells it from the others; empty where it belongs to the block before it, or is the only one.
+        summary: What follows from the lines.
+        caption: What was measured, where and how.
+        columns: The main ones.
+        more: Further ones, which stand in a second table.
+        notes: What a reader has to know beside the numbers, a sentence each.
     """
 
     heading: str = ""
-    verdict: tuple[str, ...] = ()
-    facts: tuple[str, ...] = ()
-    heads: tuple[Column[Any], ...]
+    summary: str = ""
+    caption: str = ""
+    columns: tuple[Column, ...]
+    more: tuple[Column, ...] = ()
     lines: tuple[Line, ...]
-    notes: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def shown(self, columns: Iterable[Column]) -> pd.DataFrame:
+        """Cells as people read them, by the columns among these that have something to show."""
+        cells = {column: [column.cell(line) for line in self.lines] for column in columns}
+        return pd.DataFrame({column: texts for column, texts in cells.items() if set(texts) != {MISSING}}, dtype=object)
+
+    @cached_property
+    def tables(self) -> list[pd.DataFrame]:
+        """The table of the main columns, and that of the others where there are any."""
+        first = self.columns[0]
+        return [self.shown(columns) for columns in (self.columns, (first, *self.more)) if len(columns) > 1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A published table.
-
-    Attributes:
-        name: Of its files, without suffix.
-        legend: What holds for all blocks, a sentence each.
-        frame: The same rows as raw numbers in SI units, empty where there is no value.
-    """
+    """A published table: its name is that of its files, without suffix."""
 
     name: str
     title: str
-    legend: tuple[str, ...]
     blocks: tuple[Block, ...]
-    frame: pd.DataFrame
+    lines: tuple[Line, ...] | None = None
+    """Of CSV, where they are not those of the blocks."""
+
+    @property
+    def legend(self) -> list[str]:
+        """Units, and definitions of the columns that are shown, a sentence each."""
+        shown = dict.fromkeys(chain(*(table.columns for block in self.blocks for table in block.tables)))
+        return [LEGEND, *(f"{column.words} = {column.definition}" for column in shown if column.definition)]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """All lines as raw numbers in SI units: the setting, the sheet's own columns, then the keys of the records."""
+        lines = chain(*(block.lines for block in self.blocks)) if self.lines is None else self.lines
+        spread = [dict(chain(*(_spread(name, value) for name, value in line.items()))) for line in lines]
+        own = (name for name in chain(*spread) if name not in ("records", *_HIDDEN))
+        frame = pd.DataFrame(spread, columns=[*dict.fromkeys((*SETTING, *own, "records"))])
+        return frame.drop_duplicates(ignore_index=True).convert_dtypes()  # bytes stay whole where some are missing
 
 
-def block(
-    columns: Iterable[Column[_Row]],
-    rows: Iterable[tuple[_Row, Iterable[Record]]],
-    *,
-    heading: str = "",
-    verdict: Sequence[str] = (),
-    facts: Iterable[str] = (),
-    notes: Mapping[str, Iterable[str]] | None = None,
-) -> Block:
-    """A block of rows with the records behind each; what has nothing to show is left out, a column or a note."""
-    columns, pairs = tuple(columns), tuple(rows)
-    cells = [[column.show(row) for column in columns] for row, _ in pairs]
-    kept = [at for at in range(len(columns)) if not cells or any(line[at] != MISSING for line in cells)]
-    return Block(
-        heading=heading,
-        verdict=tuple(verdict),
-        facts=tuple(facts),
-        heads=tuple(columns[at] for at in kept),
-        lines=tuple(
-            Line(cells=tuple(line[at] for at in kept), keys=tuple(run.key for run in runs))
-            for line, (_, runs) in zip(cells, pairs, strict=True)
-        ),
-        notes={title: found for title, said in (notes or {}).items() if (found := tuple(dict.fromkeys(said)))},
-    )
+def _spread(name: str, value: object) -> Iterable[tuple[str, object]]:
+    return spread_out(name, value).items() if isinstance(value, Estimate) else ((name, value),)
 
 
-SETTING_COLUMNS = (
+SETTING: Final = (
     *("kind", "workload", "data", "scale", "device", "host", "threads", "ranks", "optimizer", "tf32", "lr", "eps"),
     *("batch_size", "embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "host_budget_bytes", "seed"),
     *("setting", "source"),
@@ -125,20 +136,11 @@ SETTING_COLUMNS = (
 """What a line of raw numbers begins with."""
 
 
-def raw_frame(lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-    """Rows of raw numbers in SI units: the setting, a sheet's own columns, then the keys of the records.
-
-    Bytes stay whole where some are missing.
-    """
-    own = (name for name in chain(*lines) if name != "records")
-    return pd.DataFrame(list(lines), columns=[*dict.fromkeys((*SETTING_COLUMNS, *own, "records"))]).convert_dtypes()
-
-
-def setting_numbers(runs: Sequence[Record]) -> dict[str, object]:
-    """What every line of raw numbers begins with, and the keys of the records behind it."""
+def setting_of(runs: Sequence[Record]) -> dict[str, Any]:
+    """What every line begins with, and the keys of the records behind it."""
     cell, environment = runs[0].cell, runs[0].environment
     return {
-        **{name: getattr(cell, name) for name in SETTING_COLUMNS if hasattr(cell, name)},
+        **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},
         "kind": "virtual device" if runs[0].on_virtual_device else "measured",
         "device": device_title(cell, environment),
         "host": environment.cpu,
@@ -155,27 +157,38 @@ def write_sheets(
     Raises:
         StoreError: a file cannot be written; an earlier one of that name is still whole.
     """
+    formats = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
     files = []
     for sheet in sheets:
         for suffix in suffixes:
             files.append(folder / f"{sheet.name}.{suffix}")
-            write_atomically(files[-1], _FORMATS[suffix](sheet))
+            write_atomically(files[-1], formats[suffix](sheet))
     return tuple(files)
 
 
 def to_markdown(sheet: Sheet) -> str:
-    """Title, per block its heading, verdict, facts, table and notes, and the legend."""
-    parts = [f"# {_escaped(sheet.title)}"]
-    for one in sheet.blocks:
-        parts += [f"## {_escaped(one.heading)}"] if one.heading else []
-        parts += [f"> {_escaped(' '.join(one.verdict))}"] if one.verdict else []
-        parts += [_items(one.facts)] if one.facts else []
-        rules = ["---" if head.text else "---:" for head in one.heads]
-        rows = ([head.words for head in one.heads], rules, *(line.cells for line in one.lines))
-        parts.append("\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in rows))
-        for title, sentences in one.notes.items():
-            parts += [f"{_escaped(title)}:", _items(sentences)]
+    """Title, per block its heading, summary, caption, tables and notes, and the legend."""
+    parts = [f"# {_markdown(sheet.title)}"]
+    for block in sheet.blocks:
+        heads = (("## ", block.heading), ("> ", block.summary), ("", block.caption))
+        parts += [f"{mark}{_markdown(text)}" for mark, text in heads if text]
+        for table in block.tables:
+            rules = ["---" if column.text else "---:" for column in table.columns]
+            rows = ([column.words for column in table.columns], rules, *table.itertuples(index=False, name=None))
+            parts.append("\n".join("| " + " | ".join(map(_markdown, row)) + " |" for row in rows))
+        parts += [_items(block.notes)] if block.notes else []
     return "\n\n".join([*parts, _items(sheet.legend)]) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    # `*` would open emphasis, `|` a cell, `<` a tag, `](` a link, `[` at the start of a line a definition of one; `_`
+    # inside names does not
+    return re.sub(r"([\\|*<`]|(?<=\])\(|^\[)", r"\\\1", " ".join(printable(text).split()))
+
+
+def _items(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {_markdown(sentence)}" for sentence in sentences)
 
 
 def to_csv(sheet: Sheet) -> str:
@@ -198,70 +211,51 @@ def _no_formula(value: object) -> object:
 
 
 def to_latex(sheet: Sheet) -> str:
-    r"""A fragment for `\input`: a longtable per block, with booktabs rules; pages break inside tables.
+    r"""A fragment for `\input`: a longtable per table, with booktabs rules; pages break inside tables.
 
-    Labels are `tab:NAME-1`, `tab:NAME-2`, ... by block. Pages lie on their side: tables are wide.
+    Labels are `tab:NAME-1`, `tab:NAME-2`, ... Pages lie on their side: tables are wide.
     """
-    tables = [_latex_block(sheet, one, f"tab:{sheet.name}-{number}") for number, one in enumerate(sheet.blocks, 1)]
     parts = [
         r"% Needs \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable,lscape}; not only Latin: XeLaTeX.",
         r"\begin{landscape}",
         r"\begingroup\scriptsize\sloppy\setlength{\tabcolsep}{2pt}",
-        *_paragraphs(escape_latex([" ".join(sheet.legend)])),
-        *tables,
-        r"\endgroup",
-        r"\end{landscape}",
+        rf"\noindent {latex(' '.join(sheet.legend))}\par",
     ]
-    return "\n".join(parts) + "\n"
+    tables = [(block, table) for block in sheet.blocks for table in block.tables]
+    for number, (block, table) in enumerate(tables, 1):
+        caption = latex(". ".join(text for text in (sheet.title, block.heading) if text))
+        parts.append(_longtable(table, caption, f"tab:{sheet.name}-{number}"))
+        parts += [rf"\noindent {latex(text)}\par" for text in (block.summary, block.caption, *block.notes) if text]
+    return "\n".join([*parts, r"\endgroup", r"\end{landscape}"]) + "\n"
 
 
-_FORMATS: dict[str, Callable[[Sheet], str]] = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
-
-
-def escape_latex(texts: Iterable[str]) -> list[str]:
-    """Texts as LaTeX prints them: pandas escapes what LaTeX reads as commands, and lines may break inside names."""
-    column = pd.DataFrame({"text": [" ".join(printable(text).split()) for text in texts]})
-    written = column.style.hide(axis="index").hide(axis="columns").format(escape="latex").to_latex()
-    lines = [line.removesuffix(_LINE_END) for line in written.splitlines()[1:-1]]
-    # Braces: a row that began with [ or * would be an argument of the line end before it, and two - make a dash.
-    braced = [re.sub(r"([\[*-])", r"{\1}", line) for line in lines]
-    return [re.sub(r"(\\_|=|{\[}|,(?=[A-Za-z]))", r"\1\\allowbreak{}", line) for line in braced]
-
-
-def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    line = " ".join(printable(text).split())
-    # `*` would otherwise open emphasis, `|` a cell, `<` a tag, `](` a link, `[` at the start of a line a definition of
-    # one; `_` inside names does not
-    return re.sub(r"([\\|*<`]|(?<=\])\(|^\[)", r"\\\1", line)
-
-
-def _items(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {_escaped(sentence)}" for sentence in sentences)
-
-
-def _paragraphs(escaped: Iterable[str]) -> list[str]:
-    return [rf"\noindent {sentence}\par" for sentence in escaped]
-
-
-def _latex_block(sheet: Sheet, one: Block, label: str) -> str:
-    title = sheet.title + (f". {one.heading}" if one.heading else "")
-    heads = [head.words.split() for head in one.heads]
-    said = [*one.verdict, *one.facts, *chain(*((f"{title}:", *words) for title, words in one.notes.items()))]
-    escaped = iter(escape_latex([title, *chain(*heads), *chain(*(line.cells for line in one.lines)), *said]))
-    caption = next(escaped)
-    columns = [
-        rf"\shortstack[{'l' if head.text else 'r'}]{{{_LINE_END.strip().join(islice(escaped, len(words)))}}}"
-        for head, words in zip(one.heads, heads, strict=True)
+def _longtable(table: pd.DataFrame, caption: str, label: str) -> str:
+    """Numbers are as wide as they are; text too, up to a width from which it is broken into lines."""
+    wide = {column: column.text and table[column].map(len).max() > _WIDE_CELL for column in table.columns}
+    aligned = [
+        r">{\raggedright\arraybackslash}p{9em}" if wide[column] else "l" if column.text else "r"
+        for column in table.columns
     ]
-    table = pd.DataFrame([list(islice(escaped, len(columns))) for _ in one.lines], columns=columns)
-    # Numbers are as wide as they are; text too, up to a width from which it is broken into lines.
-    longest = [max(map(len, cells)) for cells in zip(*(line.cells for line in one.lines), strict=True)]
-    aligned = "".join(
-        "r" if not head.text else "l" if letters <= _WIDE_CELL else _BROKEN_TEXT
-        for head, letters in zip(one.heads, longest, strict=True)
+    line_end = r" \\ "
+    heads = [
+        rf"\shortstack[{'l' if column.text else 'r'}]{{{line_end.join(map(latex, column.words.split()))}}}"
+        for column in table.columns
+    ]
+    shown = table.map(latex).set_axis(heads, axis="columns")
+    text: str = shown.to_latex(
+        index=False, escape=False, column_format="".join(aligned), longtable=True, caption=caption, label=label
     )
-    text: str = table.style.hide(axis="index").to_latex(
-        column_format=aligned, hrules=True, environment="longtable", caption=caption, label=label
-    )
-    return "\n".join([text.rstrip("\n"), *_paragraphs(escaped)])
+    return text.rstrip("\n")
+
+
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    # Lines may break inside names. Braces: two - make a dash, and [ or * after a line's end are an argument of that.
+    | {"_": r"\_\allowbreak{}", "=": r"=\allowbreak{}", "[": r"{[}\allowbreak{}", "*": "{*}", "-": "{-}"}
+)
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints as it is, on one line."""
+    return " ".join(printable(text).split()).translate(_LATEX)

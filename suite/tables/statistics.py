@@ -72,10 +72,27 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
     own = _turns(runs)
     if not own:
         return {}
-    logs, itself = log_speeds(runs), is_baseline(runs[0].cell.system)
+    itself = is_baseline(runs[0].cell.system)
     relative = baseline is not None and _beside_a_baseline(runs) and not itself
-    ratio = ratio_of(logs.values()) if relative else None
-    measure = _turns(baseline or ()) or _turns(second_copies(runs))
+    ratio = ratio_of(log_speeds(runs).values()) if relative else None
+    measure = _turns(baseline or ()) or list(map(_baseline_first, own)) if relative else own
+    # of the baseline to itself there is nothing to estimate
+    return _speed(runs, own, measure, Estimate(value=1.0, low=None, high=None) if itself else ratio)
+
+
+def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
+    """How fast the baseline's repeat was, beside the baseline in the same turns: fields of a row, as of `speed_of`."""
+    beside = [turns for turns in _turns(baseline) if turns.baseline_s is not None]
+    if not beside:
+        return {}
+    repeat = list(map(_baseline_first, beside))
+    return _speed(baseline, repeat, beside, ratio_of(_log_speeds(repeat).values()))
+
+
+def _speed(
+    runs: Sequence[Record], own: Sequence[Turns], measure: Sequence[Turns], ratio: Estimate | None
+) -> dict[str, Any]:
+    """Fields of a row: `measure` took the turns whose pace, times the ratio, is the system's."""
     steps_per_s = _pace(own) if ratio is None else _pace(measure) * ratio.value
     seconds = sum(second for turns in own for build in turns.system_s for second in build)
     samples_per_s = steps_per_s * runs[0].cell.batch_size
@@ -86,22 +103,14 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
         "samples_per_s": samples_per_s,
         "epoch_s": None if epoch is None else epoch / samples_per_s,
         **spread_out("ratio", ratio),
-        **({"ratio": 1.0} if itself else {}),  # of the baseline to itself there is nothing to estimate
         "way": " / ".join(dict.fromkeys(turns.way for turns in own)),
-        "builds": len(logs),
+        "builds": sum(len(turns.system_s) for turns in own),
     }
 
 
-def second_copies(runs: Iterable[Record]) -> list[Record]:
-    """What took turns with a system as its baseline, as a system of its own: beside the baseline, its second copy."""
-    found = []
-    for run in runs:
-        turns = run.turns
-        if turns is not None and turns.baseline_s is not None:
-            swapped = turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
-            cell = run.cell.model_copy(update={"system": f"{run.cell.system} (again)"})
-            found.append(run.model_copy(update={"cell": cell, "turns": swapped}))
-    return found
+def _baseline_first(turns: Turns) -> Turns:
+    """The same turns as those of what raced beside the system, which is the baseline, or of the baseline its repeat."""
+    return turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
 
 
 def log_speeds(runs: Iterable[Record]) -> dict[Block, float]:
@@ -110,10 +119,17 @@ def log_speeds(runs: Iterable[Record]) -> dict[Block, float]:
     Of the baseline itself: 0. Of systems that raced without a baseline: the log of turns per second, which may be
     compared within its build alone.
     """
+    found: dict[Block, float] = {}
+    for run in runs:
+        logs = _log_speeds(_turns([run]))
+        found |= dict.fromkeys(logs, 0.0) if is_baseline(run.cell.system) else logs
+    return found
+
+
+def _log_speeds(timed: Iterable[Turns]) -> dict[Block, float]:
     return {
-        (turns.contest, build): 0.0 if itself else statistics.median(_logs(turns, build))
-        for turns, itself in ((run.turns, is_baseline(run.cell.system)) for run in runs)
-        if turns is not None
+        (turns.contest, build): statistics.median(_logs(turns, build))
+        for turns in timed
         for build in range(len(turns.system_s))
     }
 

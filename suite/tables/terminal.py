@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.cells import cell_len
@@ -15,29 +16,27 @@ from suite.tables.comparison import comparison
 
 
 def render(console: Console, groups: Sequence[Group], columns: Columns = Columns.MAIN) -> None:
-    """Print every group's verdict and table with what belongs to it, then the legend."""
-    sheet = comparison(groups, columns)
+    """Print every group's summary and table with what belongs to it, then the legend; with all columns, two tables."""
+    sheet = comparison(groups)
+    if columns is Columns.MAIN:
+        sheet = replace(sheet, blocks=tuple(replace(block, more=()) for block in sheet.blocks))
     for block in sheet.blocks:
-        if block.heading:
-            print_line(console, block.heading, style="bold")
-        if block.verdict:
-            print_line(console, " ".join(block.verdict))
-        for fact in block.facts:
-            print_line(console, fact, style="dim")
-        print_table(
-            console,
-            [head.words.replace(" ", "\n") for head in block.heads],
-            [line.cells for line in block.lines],
-            text=[index for index, head in enumerate(block.heads) if head.text],
-            repeats=[index for index, head in enumerate(block.heads) if head.repeats] or (0,),
-        )
-        for title, sentences in block.notes.items():
-            print_line(console, f"{title}:")
-            for sentence in sentences:
-                print_line(console, sentence, indent=2)
+        for text, style in ((block.heading, "bold"), (block.summary, ""), (block.caption, "dim")):
+            if text:
+                print_line(console, text, style=style)
+        for table in block.tables:
+            print_table(
+                console,
+                [column.words.replace(" ", "\n") for column in table.columns],
+                [*table.itertuples(index=False, name=None)],
+                text=[index for index, column in enumerate(table.columns) if column.text],
+                repeats=[index for index, column in enumerate(table.columns) if column.repeats] or (0,),
+            )
+        for note in block.notes:
+            print_line(console, note, indent=2)
         if block.notes:
             console.line()
-    print_line(console, " ".join(sheet.legend), style="dim")
+    print_line(console, " ".join(sheet.legend) if groups else sheet.title, style="dim")
 
 
 def print_line(console: Console, text: str, *, indent: int = 0, style: str = "") -> None:
@@ -67,14 +66,15 @@ def print_table(
         repeats: The first columns, which all of these tables have.
         sections: Lines above which a rule is drawn.
     """
-    parts = [list(range(len(heads)))]
-    gap = 2
-    if not _fits([heads, *lines], console.width, gap):
-        lines = [[_folded(cell) if index in text else cell for index, cell in enumerate(line)] for line in lines]
-    if not _fits([heads, *lines], console.width, gap):
-        gap = 1
-    if not _fits([heads, *lines], console.width, gap):
-        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, repeats=repeats)
+    # Names fold, then columns move closer, before a table becomes several.
+    folded = [[_folded(cell) if index in text else cell for index, cell in enumerate(line)] for line in lines]
+    parts, gap = [list(range(len(heads)))], 2
+    for gap, cells in ((2, lines), (2, folded), (1, folded)):
+        lines, widths = cells, _widths([heads, *cells])
+        if sum(widths) + gap * (len(widths) - 1) <= console.width:
+            break
+    else:
+        parts = _parts(widths, width=console.width, gap=gap, repeats=repeats)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False, pad_edge=False)
@@ -93,11 +93,6 @@ def print_table(
             table.add_row(*(Text(line[index]) for index in part))
         console.print(table, highlight=False)
         console.line()
-
-
-def _fits(cells: Sequence[Sequence[str]], width: int, gap: int) -> bool:
-    widths = _widths(cells)
-    return sum(widths) + gap * (len(widths) - 1) <= width
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:

@@ -78,9 +78,6 @@ class Browser:
         """Press keys wherever the focus is."""
         webdriver.ActionChains(self.driver).send_keys(*keys).perform()
 
-    def focus(self) -> WebElement:
-        return self.driver.switch_to.active_element
-
     def messages(self) -> list[dict[str, Any]]:
         """What the console said since the last call."""
         return list(self.driver.get_log("browser"))
@@ -90,18 +87,11 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
-    def rows(self, selector: str = "#measurements-table") -> list[list[str]]:
-        """Text of every visible cell of a table, by visible row."""
+    def cells(self, selector: str) -> list[list[list[str]]]:
+        """Text of every cell of the tables, by visible row."""
         return self.run(
-            """return [...document.querySelectorAll(arguments[0] + ' tbody tr')].filter(row => !row.hidden)
-                .map(row => [...row.cells].filter(cell => !cell.hidden).map(cell => cell.textContent.trim()))""",
-            selector,
-        )
-
-    def heads(self, selector: str = "#measurements-table") -> list[str]:
-        """Words of the visible columns."""
-        return self.run(
-            """return [...document.querySelectorAll(arguments[0] + ' thead th')].filter(cell => !cell.hidden)
-                .map(cell => cell.textContent.trim())""",
+            """return [...document.querySelectorAll(arguments[0])].map(table =>
+                [...table.tBodies[0].rows].filter(row => row.checkVisibility())
+                    .map(row => [...row.cells].map(cell => cell.textContent.trim())))""",
             selector,
         )

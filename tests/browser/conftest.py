@@ -11,8 +11,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from suite.report.figures.write import figures
-from suite.report.page.page import page as make_page
+from suite.report.figures import figures
+from suite.report.page import page as make_page
 from suite.report.sheets import sheets
 from suite.report.source import Source, read
 from suite.tables.comparison import comparison
@@ -76,5 +76,6 @@ def _published(source: Source, out: Path) -> Page:
         figure.savefig(text, format="svg")
         svgs[name] = text.getvalue()
     path = out / "index.html"
-    path.write_text(make_page(source, comparison(source.groups), sheets(source.groups), svgs, out), encoding="utf-8")
+    made = (comparison(source.groups), *sheets(source.groups))
+    path.write_text(make_page(source, made, svgs, out), encoding="utf-8")
     return Page(path, source)

@@ -69,12 +69,12 @@ def test_what_is_untimed_keeps_answers_bytes_and_counts() -> None:
 
 def test_tables_have_a_caption_and_no_speed_even_of_files_that_hold_one() -> None:
     (group,) = group_records(timed())
-    assert verdict(group) == ()
+    assert verdict(group) == ""
     sheet = comparison([group])
     text = to_markdown(sheet)
     assert CAPTION in text
     assert VIRTUAL_DEVICE in text
-    heads = {head.words for block in sheet.blocks for head in block.heads}
+    heads = {column.words for block in sheet.blocks for table in block.tables for column in table.columns}
     assert not heads & set(SPEEDS), heads
     assert {"AUROC", "hit rate", "GPU GB allocated"} <= heads
     assert "full_gpu (again)" not in text
@@ -93,7 +93,7 @@ def test_a_report_of_a_virtual_device_is_made_without_verdicts_speeds_or_leaderb
     page = (tmp_path / "index.html").read_text()
     assert CAPTION in page
     assert not re.search(r"<dt>.*full_gpu", page)
-    assert "throughput" not in {path.stem.split("_")[0] for path in (tmp_path / "figures").iterdir()}
+    assert not (tmp_path / "figures").exists()
 
 
 def test_no_report_sets_a_virtual_device_beside_a_measured_one(tmp_path: Path) -> None:

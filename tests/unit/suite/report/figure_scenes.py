@@ -91,25 +91,6 @@ def line(axes, label):
     return next(one for one in axes.lines if one.get_label() == label)
 
 
-def bars(axes, label):
-    """Start and width of every bar of a kind, by the place of its middle."""
-    found = next(one for one in axes.containers if one.get_label() == label)
-    return {bar.get_y() + bar.get_height() / 2: (bar.get_x(), bar.get_width()) for bar in found}
-
-
-def heights(axes):
-    """Of each entry's line, by its label without line breaks."""
-    return {
-        tick.get_text().replace("\n", ""): place
-        for tick, place in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)
-    }
-
-
-def beside(axes):
-    """Words right of a panel, by height."""
-    return {text.get_position()[1]: text.get_text() for text in axes.texts}
-
-
 def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
     """A cache at two sizes that costs 20 and 10 %, a table on the host, and the baseline with an A/A ratio of 1.04."""
     records = []

@@ -66,9 +66,9 @@ def two_machines() -> list[Record]:
 
 
 def lines_of(block: Block) -> list[dict[str, str]]:
-    """Cells by the words of their column."""
-    heads = [head.words for head in block.heads]
-    return [dict(zip(heads, line.cells, strict=True)) for line in block.lines]
+    """Cells of all tables of a block by the words of their column."""
+    columns = [column for table in block.tables for column in table.columns]
+    return [{column.words: column.cell(line) for column in columns} for line in block.lines]
 
 
 def only_block(sheet: Sheet | None) -> Block:

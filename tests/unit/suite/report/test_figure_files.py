@@ -9,8 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
 
-from suite.report.figures.panels import round_ticks, wrapped
-from suite.report.figures.write import figures, write_figures
+from suite.report.figures import figures
+from suite.report.panels import round_ticks, wrapped
+from suite.report.publish import write_figures
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.figure_scenes import (
     simulation,
@@ -53,7 +54,7 @@ def drawn_texts(figure, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["throughput_by_bytes", "quality_over_time", "miss_ratio", "memory"])
+@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio"])
 def test_nothing_is_cut_off_or_drawn_over_another_in_a_crowded_figure(name, crowded_figures, monkeypatch):
     figure = crowded_figures[name]
     texts = drawn_texts(figure, monkeypatch)
@@ -74,7 +75,7 @@ def test_nothing_is_cut_off_or_drawn_over_another_in_a_crowded_figure(name, crow
 
 @pytest.mark.slow
 def test_files_repeat_whatever_the_order_of_records(tmp_path, monkeypatch):
-    monkeypatch.setattr("suite.report.figures.write._DPI", 40)
+    monkeypatch.setattr("suite.report.publish._DPI", 40)
     records = fabricate.cpu_run()
     more = {"simulations": (simulation(),)}
     first = write_figures(source(records, **more), tmp_path / "first")

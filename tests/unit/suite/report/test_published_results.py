@@ -117,6 +117,6 @@ def test_every_row_of_the_front_page_is_a_row_of_the_published_table() -> None:
     page = (ROOT / "README.md").read_text()
     shown = page.split("<!-- table: begin -->")[1].split("<!-- table: end -->")[0]
     published = (PUBLISHED / "tables" / "comparison.md").read_text().splitlines()
-    rows = [line for line in shown.splitlines() if line.startswith(("|", "## ", "- ", "> "))]
+    rows = [line for line in shown.splitlines() if line and not line.startswith("**")]
     assert len(rows) > len(SYSTEMS)
     assert [row for row in rows if row not in published] == []

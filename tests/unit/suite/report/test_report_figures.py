@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 
 from suite.records.status import Status
-from suite.report.figures.write import figures
+from suite.report.figures import figures
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.figure_scenes import (
     CPU,
     GB,
     axes_of,
-    bars,
-    beside,
     drawn_points,
-    heights,
     line,
     simulation,
     sweep,
@@ -68,44 +65,6 @@ def test_who_failed_or_was_not_timed_has_no_point():
     assert drawn_points(drawn.axes[0]).keys() == {"good"}
 
 
-def test_quality_is_drawn_by_samples_and_by_seconds_and_equal_systems_are_called_equal():
-    records = sweep()
-    slower = [one for one in records if one.cell.system == "cache"]
-    figure = figures(source(records))["quality_over_time"]
-    loss, loss_s, auroc, auroc_s = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_xlabel() for axes in (loss, loss_s, auroc, auroc_s)] == ["samples", "seconds"] * 2
-    points = slower[0].measurement.quality.points
-    curve = line(auroc, "cache")
-    assert list(curve.get_xdata()) == [point.samples for point in points]
-    assert curve.get_ydata() == pytest.approx([point.auroc for point in points])
-    speed = 0.8 * fabricate.BASELINE  # of the smallest cache
-    assert any(
-        list(one.get_xdata()) == pytest.approx([point.samples / speed for point in points]) for one in auroc_s.lines
-    )
-    assert loss.texts[0].get_text() == "3 systems\nequal"  # without the control
-    widths = [one.get_linewidth() for one in auroc.lines if one.get_label() != "no_embeddings"]
-    assert widths == sorted(widths, reverse=True) and len(set(widths)) == len(widths)
-    other = fabricate.rounds("stray", [1e6] * 3, auroc=0.7912, setting={"cache_ratio": 0.01})
-    auroc = figures(source([*records, *other]))["quality_over_time"].axes[2]
-    assert auroc.texts[0].get_text() == "4 systems at\nmost 0.0001 apart"
-
-
-def test_quality_leaves_out_what_was_not_looked_at():
-    """AUROC of a part whose labels are equal, seconds of who was not timed, records without points."""
-    one = fabricate.record("cache", computes_as="full_gpu")
-    quality = one.measurement.quality
-    first = quality.points[0].model_copy(update={"auroc": None})
-    part = quality.model_copy(update={"points": (first, *quality.points[1:])})
-    axes = figures(source([with_quality(one, part)]))["quality_over_time"].axes
-    assert [len(each.lines) for each in axes] == [1, 0, 1, 0]
-    assert len(axes[2].lines[0].get_xdata()) == len(quality.points) - 1
-    assert "quality_over_time" not in figures(source([with_quality(one, quality.model_copy(update={"points": ()}))]))
-
-
-def with_quality(record, quality):
-    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"quality": quality})})
-
-
 def test_miss_curves_hold_the_simulated_rates_and_say_so():
     given = source([], simulations=(simulation(complete=False),))
     drawn = figures(given)
@@ -140,52 +99,11 @@ def test_of_many_policies_the_choice_is_drawn_and_look_ahead_is_dashed():
     assert len({one.get_marker() for one in others}) == len(others)
 
 
-def test_memory_stacks_purposes_by_tier_and_marks_peaks():
-    figure = figures(source(fabricate.gpu_run()))["memory"]
-    device, host = (
-        next(one for one in figure.axes if one.get_xlabel() == f"{tier}, bytes") for tier in ("device", "host")
-    )
-    at = heights(device)
-    place = at["cache[policy=lfu]"]
-    assert bars(device, "rows")[place] == (0, 172_000_000)
-    assert bars(device, "state")[place] == (172_000_000, 1_350_000)
-    assert bars(host, "rows")[place] == (0, 17 * GB)
-    for axes, label, size in (
-        (device, "torch's peak allocated", 1.25 * GB),
-        (device, "torch's peak reserved", 2 * GB),
-        (device, "after training, as the driver says", 3 * GB),
-        (host, "peak resident memory (RSS)", 18.5 * GB),
-    ):
-        marks = line(axes, label)
-        assert dict(zip(marks.get_ydata(), marks.get_xdata(), strict=True))[at["cache[policy=lfu]"]] == size
-    assert beside(device)[at["reference"]] == "n/a: oom_device"
-    assert beside(device)[at["cache[policy=lfu]"]] == "173 MB"
-
-
-def test_on_a_cpu_torchs_peaks_are_absent_and_ram_is_said():
-    figure = figures(source(fabricate.cpu_run()))["memory"]
-    labels = {one.get_label() for axes in figure.axes for one in axes.lines}
-    assert "peak resident memory (RSS)" in labels
-    assert not any("torch" in label or "driver" in label for label in labels)
-    assert figure.axes[0].get_xlabel() == "device, played by RAM, bytes"
-    assert "which RAM plays" in figure.legends[0].get_title().get_text()
-
-
-def test_some_rounds_failed_is_said():
-    records = [*fabricate.rounds("cache", [1e5, 1e5])]
-    records.append(fabricate.record("cache", round=2, status=Status.TIMEOUT, reason="slow"))
-    axes = figures(source(records))["memory"].axes[0]
-    assert list(heights(axes)) == ["cache, 2 of 3 rounds"]
-
-
 def test_machines_apart_stand_in_panels_of_their_own_and_are_named():
-    figure = figures(source(fabricate.gpu_run() + fabricate.cpu_run()))["memory"]
+    figure = figures(source(fabricate.gpu_run() + fabricate.cpu_run()))["throughput_by_bytes"]
     titles = [axes.get_title().replace("\n", " ") for axes in figure.axes if axes.get_visible()]
-    assert any("NVIDIA H100" in title for title in titles)
-    assert any("on a CPU: AMD EPYC" in title for title in titles)
-    alone = figures(source(fabricate.cpu_run()))["memory"]
-    assert "on a CPU: AMD EPYC" in alone.get_suptitle()
-    assert "real data" in alone.get_suptitle()
+    assert any("on NVIDIA H100" in title for title in titles)
+    assert any("real data" in title and "on AMD EPYC" in title for title in titles)
 
 
 def test_figures_without_data_are_left_out():
@@ -193,6 +111,6 @@ def test_figures_without_data_are_left_out():
     assert figures(source(failed)) == {}
     assert figures(source([])) == {}
     resident = fabricate.rounds("torchrec_uvm", [1e5], setting=CPU, offloads=False, baseline=None)
-    assert list(figures(source(resident))) == ["quality_over_time", "memory"]
+    assert figures(source(resident)) == {}
     nothing = simulation().model_copy(update={"rows": ()})
     assert "miss_ratio" not in figures(source(resident, simulations=(nothing,)))

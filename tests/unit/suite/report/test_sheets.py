@@ -11,9 +11,9 @@ from suite.records.groups import group_records
 from suite.records.published import NOTE
 from suite.records.record import Record
 from suite.records.status import Status
+from suite.report.leaderboard import leaderboards
 from suite.report.sheets import sheets
-from suite.report.standings import leaderboards
-from suite.tables.sheet import Block, Sheet, to_csv, to_markdown
+from suite.tables.sheet import Sheet, to_csv, to_markdown
 from tests.unit.suite.fabricate import (
     cpu_run,
     environment,
@@ -55,10 +55,6 @@ def line_of(sheet: Sheet, system: str, **cells: str) -> dict[str, str]:
     return line
 
 
-def notes_of(block: Block) -> tuple[str, ...]:
-    return tuple(sentence for sentences in block.notes.values() for sentence in sentences)
-
-
 def row_of(sheet: Sheet, **values: object):
     found = sheet.frame
     for name, value in values.items():
@@ -82,17 +78,18 @@ def test_order_of_records_does_not_matter():
     for one, other in zip(once, again, strict=True):
         assert to_markdown(one) == to_markdown(other)
         assert to_csv(one) == to_csv(other)
-        assert [block.lines for block in one.blocks] == [block.lines for block in other.blocks]
 
 
 def test_every_measured_line_names_its_records_and_columns_have_names_of_their_own():
     records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
     for sheet in sheets(group_records(records.values())):
         for block in sheet.blocks:
-            assert len({head.words for head in block.heads}) == len(block.heads)
+            for table in block.tables:
+                assert len({column.words for column in table.columns}) == len(table.columns)
             for line in block.lines:
-                assert bool(line.keys) == ("published" not in line.cells)
-                assert {records[key].cell.system for key in line.keys} <= set(line.cells)
+                keys = line.get("records", "").split()
+                assert bool(keys) == (line.get("row") != "published")
+                assert not keys or {records[key].cell.system for key in keys} == {line["system"]}
         keys = [key for cell in sheet.frame.get("records", []) if isinstance(cell, str) for key in cell.split()]
         assert set(keys) <= set(records)
 
@@ -103,8 +100,9 @@ def test_two_machines_never_share_a_block_and_no_two_headings_are_the_same(name)
     given = [run for here in where for run in rounds("a", [9e5, 9.1e5], where=here, least=optimum())]
     machine_of = {run.key: run.environment.machine for run in given}
     sheet = made(given)[name]
-    measured = [block for block in sheet.blocks if any(line.keys for line in block.lines)]
-    machines = [{machine_of[key] for line in block.lines for key in line.keys} for block in measured]
+    machines = [
+        {machine_of[key] for line in block.lines for key in line.get("records", "").split()} for block in sheet.blocks
+    ]
     assert [len(found) for found in machines] == [1, 1, 1]
     assert len({block.heading for block in sheet.blocks}) == len(sheet.blocks)
 
@@ -158,11 +156,11 @@ def test_published_rows_are_verbatim(workload):
 
 def test_paper_says_what_gb_means_and_what_labels_are_worth():
     synthetic, real = (made([record("a", setting=setting)])["paper"] for setting in ({}, {"data": "real"}))
-    assert NOTE in notes_of(only_block(synthetic))
-    assert any("do not compare" in note for note in notes_of(only_block(synthetic)))
-    assert not any("do not compare" in note for note in notes_of(only_block(real)))
+    assert NOTE in only_block(synthetic).notes
+    assert any("do not compare" in note for note in only_block(synthetic).notes)
+    assert not any("do not compare" in note for note in only_block(real).notes)
     other = made([record("a", setting={"workload": "criteo_kaggle@drift"})])["paper"]
-    assert "The paper has no rows for this dataset." in notes_of(only_block(other))
+    assert "The paper has no rows for this dataset." in only_block(other).notes
 
 
 def test_paper_shows_what_failed_and_what_was_not_verified():
@@ -170,7 +168,7 @@ def test_paper_shows_what_failed_and_what_was_not_verified():
     assert line_of(sheet, "bare")["row is"] == "measured, not verified"
     failed = line_of(sheet, "reference")
     assert (failed["row is"], failed["AUROC"], failed["it/s"]) == ("oom_device", "n/a", "n/a")
-    assert "reference: oom_device in phase build: needs 17.3 GB, the device has 16 GB" in notes_of(only_block(sheet))
+    assert "reference: oom_device in phase build: needs 17.3 GB, the device has 16 GB" in only_block(sheet).notes
 
 
 def test_cpu_says_cpu_and_has_no_gpu_memory():
@@ -226,7 +224,7 @@ def test_ties_are_said_on_every_line_that_shares_a_place_and_a_single_build_has_
 
 def test_leaderboard_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
     sheet = made([*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 2.0)])["leaderboard"]
-    said = ["RAM over disk on a CPU" in " ".join(block.facts) for block in sheet.blocks]
+    said = ["RAM over disk on a CPU" in block.caption for block in sheet.blocks]
     on_cpu = [board.groups[0].on_cpu for board in leaderboards(group_records([*gpu_run(), *disk_run()]))]
     assert sorted(said) == sorted(on_cpu) == [False, True]
 
@@ -236,9 +234,9 @@ def test_facts_of_a_leaderboard_hold_for_all_its_cells_and_headings_tell_two_of_
         *sized("a", [9.0, 9.1], MIB, where=environment(code="one")),
         *sized("a", [8.0, 8.1], MIB, where=environment(code="two"), setting={"cache_ratio": 0.5}),
     ]
-    facts = " ".join(only_block(made(given)["leaderboard"]).facts)
-    assert "cache ratio" not in facts
-    assert "several, run them again to compare alike" in facts
+    said = only_block(made(given)["leaderboard"]).caption
+    assert "cache ratio" not in said
+    assert "of several versions, run them again to compare alike" in said
     first, second = made([*given, *sized("a", [9.0], MIB, setting={"batch_size": 8192})])["leaderboard"].blocks
     assert first.heading != second.heading
 
@@ -279,7 +277,7 @@ def test_optimal_is_of_the_round_that_was_counted_and_of_nobody_without_an_optim
             "hit rate": "95.00 %",
             "unique misses": "50,000",
             "optimal misses": "40,000",
-            "misses, % of optimal": "125.0 %",
+            "misses, % of optimal": "125 %",
             "MB moved": "46.44",
             "minimum MB": "37.15",
             "bytes over minimum": "1.25",

@@ -44,45 +44,42 @@ def only(*runs):
 
 def test_scores_are_paired_by_seed_and_bytes_are_those_of_the_slowest_tier():
     exact, cached, small = approximations(only(SMALL, CACHED, EXACT))
-    assert (exact.row.system, exact.row.exact, exact.share, exact.below) == ("full_gpu", True, 1.0, None)
-    assert (cached.table_bytes, cached.tiers["device"], cached.share) == (40 * MB, 5 * MB, 0.4)
-    assert cached.below.value == pytest.approx(0.0, abs=1e-9)
-    assert cached.below.low < 0 < cached.below.high < 0.0004
-    assert (small.table_bytes, small.numbers["host_bytes"], small.share) == (25 * MB, None, 0.25)
+    assert [exact[name] for name in ("system", "exact", "share", "below")] == ["full_gpu", True, 1.0, None]
+    assert [cached[name] for name in ("table_bytes", "device_bytes", "share")] == [40 * MB, 5 * MB, 0.4]
+    assert cached["below"].value == pytest.approx(0.0, abs=1e-9)
+    assert cached["below"].low < 0 < cached["below"].high < 0.0004
+    assert [small[name] for name in ("table_bytes", "host_bytes", "share")] == [25 * MB, None, 0.25]
     # every seed loses the same, though seeds differ: the interval of the loss is a point, that of the score is wide
-    assert (small.below.value, small.below.low, small.below.high) == pytest.approx((0.02, 0.02, 0.02))
-    assert small.auroc.high - small.auroc.low == pytest.approx(2 * 4.303 * 0.01 / 3**0.5, rel=1e-3)
+    assert (small["below"].value, small["below"].low, small["below"].high) == pytest.approx((0.02, 0.02, 0.02))
+    assert small["auroc"].high - small["auroc"].low == pytest.approx(2 * 4.303 * 0.01 / 3**0.5, rel=1e-3)
 
 
-def test_what_fewer_bytes_cost_is_said_in_sentences():
+def test_what_fewer_bytes_cost_is_said_in_a_sentence():
     (block,) = approximate_block(only(EXACT, SMALL, CACHED))
-    assert block.verdict == (
+    assert block.summary == (
         "freq_cache[slow_rows=int8] takes 40 % of the exact tables' bytes, and no loss of AUROC was seen (at most "
-        "0.0002).",
-        "The smallest, hashed, takes 25.0 % and loses 0.0200 [0.0200, 0.0200].",
+        "0.0002); the smallest, hashed, takes 25.0 % and loses 0.0200 [0.0200, 0.0200]."
     )
-    (lossy,) = approximate_block(only(EXACT, SMALL))
-    assert lossy.verdict[0] == "Every approximate system loses AUROC."
     (some,) = approximate_block(only(EXACT, SMALL, TINY, CACHED[:1]))
-    assert some.verdict == (
-        "Every approximate system of 2 that can be judged loses AUROC.",
-        "The smallest of 2 that can be judged, hashed[compression=64], takes 0.4 % and loses 0.0300 [0.0300, 0.0300].",
+    assert some.summary == (
+        "Every approximate system that can be judged loses AUROC; the smallest, hashed[compression=64], takes 0.4 % "
+        "and loses 0.0300 [0.0300, 0.0300]."
     )
     (single,) = approximate_block(only(EXACT[:1], SMALL[:1]))
-    assert single.verdict[0].startswith("Nothing can be said of what fewer bytes cost")
+    assert single.summary.startswith("Nothing can be said of what fewer bytes cost")
 
 
 def test_approximate_systems_stand_apart_from_exact_ones():
     plain, mixed = only(EXACT), only(EXACT, SMALL, CACHED)
     assert approximate_block(plain) == []
-    main, _, apart, *_ = comparison([mixed]).blocks
+    main, apart = comparison([mixed]).blocks
     assert apart.heading == HEADING
-    assert [line.cells[0] for line in main.lines if "again" not in line.cells[0]] == ["full_gpu"]
-    assert [line.cells[0] for line in apart.lines] == ["full_gpu", "freq_cache[slow_rows=int8]", "hashed"]
-    assert verdict(mixed) == ()
-    assert verdict(plain) == ("Nothing to compare: no system beside full_gpu can be judged.",)
+    assert [line["system"] for line in main.lines] == ["full_gpu", "full_gpu (again)"]
+    assert [line["system"] for line in apart.lines] == ["full_gpu", "freq_cache[slow_rows=int8]", "hashed"]
+    assert verdict(mixed) == ""
+    assert verdict(plain) == "Nothing to compare: no system beside full_gpu can be judged."
 
 
 def test_wrong_answers_show_no_number():
     wrong = [run.model_copy(update={"status": "wrong_answer", "measurement": None}) for run in SMALL[:1]]
-    assert all(one.row.system != "hashed" or one.auroc is None for one in approximations(only(EXACT, CACHED, wrong)))
+    assert all(one["system"] != "hashed" or one["auroc"] is None for one in approximations(only(EXACT, CACHED, wrong)))

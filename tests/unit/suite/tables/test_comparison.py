@@ -16,7 +16,7 @@ from rich.console import Console
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.tables.columns import COLUMNS, MAIN, REST, Columns
+from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.quantities import amount, binary_bytes, duration, percent, relative
 from suite.tables.sheet import Block, to_csv, to_markdown
@@ -24,6 +24,7 @@ from suite.tables.statistics import Estimate
 from suite.tables.terminal import render
 from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, shuffled
+from tests.unit.suite.report.report_scenes import lines_of
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
@@ -47,20 +48,14 @@ def only_group(records: list[Record]) -> Group:
     return group
 
 
-def blocks_of(records: list[Record]) -> tuple[Block, Block]:
-    """The main columns, and the rest."""
-    main, rest, *_ = comparison([only_group(records)]).blocks
-    return main, rest
+def only_block(records: list[Record]) -> Block:
+    (block,) = comparison([only_group(records)]).blocks
+    return block
 
 
 def cells_of(records: list[Record], system: str) -> dict[str, str]:
     """A system's cells by column, of both tables."""
-    found: dict[str, str] = {}
-    for block in blocks_of(records):
-        for line in block.lines:
-            if line.cells[0] == system:
-                found |= dict(zip((head.words for head in block.heads), line.cells, strict=True))
-    return found
+    return next(line for line in lines_of(only_block(records)) if line["system"] == system)
 
 
 def rendered(width: int, shown: list[Group] | None = None, columns: Columns = Columns.MAIN) -> str:
@@ -104,47 +99,42 @@ def test_tables_follow_the_datasets_order_tracks_behind_theirs() -> None:
 
 
 def test_ten_columns_are_the_main_ones_and_the_second_table_has_the_rest() -> None:
-    assert len(MAIN) + 1 <= 10
-    assert sorted((*MAIN, *REST), key=COLUMNS.index) == list(COLUMNS)
-    main, rest = blocks_of(gpu_run())
-    assert [head.words for head in main.heads] == [
+    main, rest = only_block(gpu_run()).tables
+    assert [column.words for column in main.columns] == [
         "system", "knew", "AUROC", "it/s", "vs full_gpu", "GPU GB reserved", "CPU GB", "hit rate",
         "misses, % of optimal", "status",
     ]  # fmt: skip
-    assert [line.cells[0] for line in main.lines] == [line.cells[0] for line in rest.lines]
-    assert not {head.words for head in main.heads[1:]} & {head.words for head in rest.heads}
-    terminal = comparison([only_group(gpu_run())], Columns.MAIN)
-    assert [[head.words for head in block.heads] for block in terminal.blocks] == [[head.words for head in main.heads]]
+    assert main.iloc[:, 0].tolist() == rest.iloc[:, 0].tolist()
+    assert not {column.words for column in main.columns[1:]} & {column.words for column in rest.columns}
+    assert "verified" in rendered(1000, columns=Columns.ALL)
+    assert "verified" not in rendered(1000)
 
 
 def test_column_of_nothing_is_not_shown_nor_explained() -> None:
     cpu = {"device": "cpu"}
     on_cpu = [record("a", setting=cpu, baseline=None), record("b", setting=cpu, status=Status.CRASHED)]
     sheet = comparison([only_group(on_cpu)])
-    heads = {head.words for block in sheet.blocks[:2] for head in block.heads}
+    heads = {column.words for table in sheet.blocks[0].tables for column in table.columns}
     assert not heads & {"GPU GB allocated", "GPU GB reserved", "vs full_gpu", "misses, % of optimal"}
     assert cells_of(on_cpu, "a")["index MB"] == "0"  # on the device, and needs none there
     failed = cells_of(on_cpu, "b")
     assert {value for name, value in failed.items() if name not in ("system", "status")} == {"n/a"}
     assert any(sentence.startswith("it/s = ") for sentence in sheet.legend)
-    main = comparison([only_group(on_cpu)], Columns.MAIN)
-    assert not any(sentence.startswith(("GPU GB", "rows MB")) for sentence in main.legend)
+    assert "rows MB =" not in rendered(1000, [only_group(on_cpu)])
 
 
-def test_verdict_stands_above_its_table() -> None:
+def test_verdict_stands_above_its_table_and_the_caption_below_it() -> None:
     group = only_group(gpu_run())
-    assert blocks_of(gpu_run())[0].verdict == verdict(group) != ()
+    assert only_block(gpu_run()).summary == verdict(group) != ""
     text = to_markdown(comparison([group]))
-    assert text.index(f"> {verdict(group)[0]}") < text.index("| system |")
-    assert rendered(1000, [group]).split("\n")[1] == " ".join(verdict(group))
+    assert text.index(f"> {verdict(group)}") < text.index("Measured on") < text.index("| system |")
+    assert rendered(1000, [group]).split("\n")[1] == verdict(group)
 
 
 def test_system_that_runs_the_baselines_kernel_says_so_instead_of_a_speed() -> None:
     cells = cells_of(cpu_run(), "fbgemm_uvm")
-    assert (cells["it/s"], cells["vs full_gpu"], cells["total it/s"]) == ("= full_gpu", "= full_gpu", "n/a")
-    meaning = "= full_gpu: runs full_gpu's own kernel on the same memory here, so it was not timed again"
-    assert meaning in blocks_of(cpu_run())[0].facts
-    assert meaning not in blocks_of(gpu_run())[0].facts
+    assert {cells[name] for name in ("it/s", "vs full_gpu", "total it/s", "epoch time")} == {"= full_gpu"}
+    assert "= full_gpu: it runs that system's own kernel" in to_markdown(comparison([only_group(cpu_run())]))
 
 
 def test_no_figure_of_speed_has_a_digit_that_noise_hides() -> None:
@@ -163,16 +153,14 @@ def test_failed_cell_shows_its_status_and_its_reason_on_one_line() -> None:
     assert "- b: oom_host in phase build: needs 9 \\| 8" in to_markdown(comparison([only_group([record("a"), failed])]))
 
 
-@pytest.mark.parametrize(("system", "whose"), [("full_gpu", "baseline"), ("reference", "reference")])
-def test_target_says_whose_it_is(system: str, whose: str) -> None:
-    _, rest = blocks_of([record(system), record("a")])
-    (target,) = [fact for fact in rest.facts if fact.startswith("Target AUROC")]
-    assert target == f"Target AUROC: 0.71832, what the {whose} had reached near its end"
+def test_target_is_in_the_caption() -> None:
+    assert "target AUROC 0.71832;" in only_block([record("full_gpu"), record("a")]).caption
 
 
 def test_hit_rates_come_with_numerator_and_denominator() -> None:
-    ((hits,),) = blocks_of([record("a")])[1].notes.values()
-    assert hits == "a: 950,000 of 1,000,000 distinct ids (95.00 %); 4,199,840 of 4,259,840 lookups (98.59 %)"
+    cells = cells_of([record("a")], "a")
+    assert (cells["unique misses"], cells["unique ids"], cells["hit rate"]) == ("50,000", "1,000,000", "95.00 %")
+    assert (cells["lookup misses"], cells["lookups"], cells["lookup hit rate"]) == ("60,000", "4,259,840", "98.59 %")
 
 
 def test_csv_has_raw_numbers_without_markup_and_nothing_where_nothing_is_known() -> None:
@@ -195,9 +183,8 @@ def test_terminal_of_any_width_shows_every_number_whole(width: int) -> None:
     text = rendered(width, shown, Columns.ALL)
     assert "…" not in text
     assert all(len(line) <= width for line in text.split("\n"))
-    for block in comparison(shown).blocks[:2]:
-        for line in block.lines:
-            assert all(cell in text for cell in line.cells[1:])
+    for table in comparison(shown).blocks[0].tables:
+        assert all(cell in text for line in table.itertuples(index=False) for cell in line[1:])
 
 
 def test_main_columns_of_all_systems_are_one_table_at_120_characters() -> None:

@@ -9,6 +9,7 @@ from suite.records.measured import Ranks, RankShare
 from suite.tables.comparison import comparison
 from suite.tables.ranks import imbalance, rank_blocks
 from tests.unit.suite.fabricate import record
+from tests.unit.suite.report.report_scenes import lines_of
 
 
 def share(lookups, *, misses, table_bytes):
@@ -45,11 +46,11 @@ def test_the_table_shows_each_ranks_bytes_the_imbalances_and_what_was_sent_per_s
         share(100, misses=30, table_bytes=20_000_000),
     )
     (block,) = rank_blocks(group_records([made]))
-    shown = dict(zip((head.words for head in block.heads), block.lines[0].cells, strict=True))
+    (shown,) = lines_of(block)
     assert shown["tables MB per rank"] == "20.00 to 60.00"
     assert (shown["lookups imbalance"], shown["misses imbalance"], shown["bytes imbalance"]) == ("1.50",) * 3
     assert (shown["MB of ids sent per it"], shown["MB pooled sent per it"]) == ("2.00", "8.00")
-    assert any("gloo on one machine" in fact and "not ranked" in fact for fact in block.facts)
+    assert "gloo on one machine" in block.caption and "not ranked" in block.caption
 
 
 def test_each_number_of_ranks_has_a_table_of_its_own_apart_from_the_comparison():
@@ -65,5 +66,5 @@ def test_each_number_of_ranks_has_a_table_of_its_own_apart_from_the_comparison()
     sheet = comparison(groups)
     assert set(sheet.frame["ranks"].dropna()) == {1, 2}
     assert not sheet.frame["tf32"].any()
-    names = [line.cells[0] for block in sheet.blocks for line in block.lines]
+    names = [line["system"] for block in sheet.blocks for line in block.lines]
     assert names.count("freq_cache") == 2

@@ -22,7 +22,6 @@ T = float(t.ppf(0.975, df=2)) / sqrt(3)
 CACHE = {"device/rows": 6_400_000, "device/staging": 1_810_000, "host/rows": 128_000_000}
 ALL = {"device/rows": 128_000_000}
 NONE = {"host/rows": 128_000_000}
-AGAIN = "; measure again with more rounds (--rounds), on a quieter machine."
 
 
 def even(share: float) -> float:
@@ -64,7 +63,7 @@ def failed(system: str, status: Status, **changes: Any) -> Record:
     return record(system, status=status, reason="needs 9 GB", phase="build", **changes)
 
 
-SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
+SCENES: dict[str, tuple[list[Record], str]] = {
     "caches that cost alike, a kernel that is the baseline's own, and a wrapper": (
         [
             cpu_baseline(0.02),
@@ -76,36 +75,38 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             cpu("no_embeddings", 1.5, checked=verification(passed=False)),
         ],
         (
-            "On this CPU with a cache of 5 %, freq_cache and freq_cache[policy=lfu] cost 5 to 10 % of throughput and "
-            "save 94 % of the device bytes; torchrec_uvm, without offload, stays within 5 % of full_gpu's throughput.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache and freq_cache[policy=lfu]: cost 5 to 10 "
+            "% of throughput, save 94 % of the device bytes; torchrec_uvm: within 5 % of its throughput, without "
+            "offload."
         ),
     ),
     "one cache as fast as the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.995, 0.02)],
         (
-            "On this CPU with a cache of 5 %, freq_cache stays within 5 % of full_gpu's throughput and saves 94 % of "
-            "the device bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: within 5 % of its throughput, save 94 % "
+            "of the device bytes."
         ),
     ),
     "a cache so small that it saves nearly all": (
         [cpu_baseline(0.01), ran("freq_cache", 0.90, 0.02, anatomy={"device/rows": 475_000}, **CPU)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs 5 to 15 % of throughput and saves 99.6 % of the device "
-            "bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 5 to 15 % of throughput, save 99.6 "
+            "% of the device bytes."
         ),
     ),
     "one cache faster than the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 1.27, 0.04)],
         (
-            "On this CPU with a cache of 5 %, freq_cache gains 20 to 35 % of throughput and saves 94 % of the device "
-            "bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: gain 20 to 35 % of throughput, save 94 % "
+            "of the device bytes."
         ),
     ),
     "caches that differ": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("freq_cache[policy=lfu]", 0.60, 0.02)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs 15 to 25 % of throughput and saves 94 % of the device "
-            "bytes; freq_cache[policy=lfu] costs 35 to 45 % and saves 94 %.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 15 to 25 % of throughput, save 94 % "
+            "of the device bytes; freq_cache[policy=lfu]: cost 35 to 45 % of throughput, save 94 % of the device "
+            "bytes."
         ),
     ),
     "three alike, of which one may be as fast as the baseline": (
@@ -116,8 +117,8 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             cpu("cache[policy=c]", 0.945, 0.01),
         ],
         (
-            "On this CPU with a cache of 5 %, cache[policy=a], cache[policy=b] and cache[policy=c] cost up to 10 % of "
-            "throughput, differ by at most 10 % and save 94 % of the device bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, cache[policy=a], cache[policy=b] and "
+            "cache[policy=c]: cost up to 10 % of throughput, save 94 % of the device bytes."
         ),
     ),
     "alike in speed, of which one saves bytes and two take more": (
@@ -127,41 +128,34 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             *(ran(f"big_{size}", 0.93, anatomy={"device/rows": size * 10**6}, **CPU) for size in (134, 160)),
         ],
         (
-            "On this CPU with a cache of 5 %, big_134 and big_160 cost 5 to 10 % of throughput and take up to 25 % "
-            "more device bytes; freq_cache costs 5 to 10 % and saves 94 %.",
-        ),
-    ),
-    "a cache and its twin": (
-        [cpu_baseline(0.01), cpu("cache[policy=a]", 0.960, 0.02), cpu("cache[policy=b]", 0.955, 0.02)],
-        (
-            "On this CPU with a cache of 5 %, cache[policy=a] and cache[policy=b] cost up to 10 % of throughput, "
-            "differ by at most 5 % and save 94 % of the device bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, big_134: cost 5 to 10 % of throughput, take 5 % more "
+            "device bytes; big_160: cost 5 to 10 % of throughput, take 25 % more device bytes; freq_cache: cost 5 to "
+            "10 % of throughput, save 94 % of the device bytes."
         ),
     ),
     "a copy of the baseline that seems 5 % slower hides a cost of 4 %": (
         [cpu_baseline(0.0, copy=0.95), cpu("freq_cache", 0.96)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs up to 10 % of throughput and saves 94 % of the device "
-            "bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost up to 10 % of throughput, save 94 % "
+            "of the device bytes."
         ),
     ),
     "noise to both sides": (
         [cpu_baseline(0.12), cpu("freq_cache", 0.98)],
         (
-            "On this CPU with a cache of 5 %, freq_cache stays within 15 % of full_gpu's throughput and saves 94 % of "
-            "the device bytes.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: within 15 % of its throughput, save 94 % "
+            "of the device bytes."
         ),
     ),
     "noise above everything": (
         [cpu_baseline(0.3), cpu("freq_cache", 0.93), cpu("torchrec_uvm", 0.9, 0.02)],
-        (f"Nothing can be said: noise hides differences of up to 30 %{AGAIN}",),
+        "Nothing can be said of freq_cache and torchrec_uvm: noise hides up to 30 %.",
     ),
     "noise above one system": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, 0.4)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs 15 to 25 % of throughput and saves 94 % of the device "
-            "bytes.",
-            f"Nothing can be said of torchrec_uvm: noise hides differences of up to 40 %{AGAIN}",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 15 to 25 % of throughput, save 94 % "
+            "of the device bytes; nothing can be said of torchrec_uvm: noise hides up to 40 %."
         ),
     ),
     "one build": (
@@ -169,14 +163,13 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             ran("full_gpu", 1, anatomy=ALL, setting={"builds": 1}),
             ran("freq_cache", 0.5, anatomy=CACHE, setting={"builds": 1}),
         ],
-        (f"Nothing can be said: there is no interval{AGAIN}",),
+        "Nothing can be said of freq_cache: there is no interval.",
     ),
     "one that was timed alone": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, baseline=None)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs 15 to 25 % of throughput and saves 94 % of the device "
-            "bytes.",
-            "torchrec_uvm: timed alone, not beside full_gpu.",
+            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 15 to 25 % of throughput, save 94 % "
+            "of the device bytes; nothing can be said of torchrec_uvm: timed alone, not beside full_gpu."
         ),
     ),
     "offload with a clear winner": (
@@ -187,10 +180,10 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 15 % of throughput and saves 94 % of "
-            "the device bytes; fbgemm_uvm_caching costs 25 to 35 % and saves 94 %; torchrec_uvm costs 85 to 95 % and "
-            "saves 100 %.",
-            "Of those that offload, freq_cache is the fastest.",
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 15 % of "
+            "throughput, save 94 % of the device bytes; fbgemm_uvm_caching: cost 25 to 35 % of throughput, save 94 % "
+            "of the device bytes; torchrec_uvm: cost 85 to 95 % of throughput, save 100 % of the device bytes; "
+            "fastest of those that offload: freq_cache."
         ),
     ),
     "offload with two in front, of which one is too noisy to stand beside the baseline": (
@@ -201,10 +194,10 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 10 % of throughput and saves 94 % of "
-            "the device bytes; torchrec_uvm costs 85 to 95 % and saves 100 %.",
-            "Of those that offload, fbgemm_uvm_caching and freq_cache are the fastest, too close to call.",
-            f"Nothing can be said of fbgemm_uvm_caching: noise hides differences of up to 30 %{AGAIN}",
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 10 % of "
+            "throughput, save 94 % of the device bytes; torchrec_uvm: cost 85 to 95 % of throughput, save 100 % of "
+            "the device bytes; fastest of those that offload: fbgemm_uvm_caching and freq_cache, too close to call; "
+            "nothing can be said of fbgemm_uvm_caching: noise hides up to 30 %."
         ),
     ),
     "a baseline that did not fit": (
@@ -214,25 +207,24 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("torchrec_uvm", 0.2, 0.01, baseline=None, timed={"contest": "theirs"}),
         ],
         (
-            "Nothing can be said beside full_gpu, which ended oom_device in phase build: needs 9 GB.",
-            "Of those that offload, freq_cache is the fastest.",
+            "Nothing can be said beside full_gpu, which ended oom_device in phase build: needs 9 GB; fastest of "
+            "those that offload: freq_cache."
         ),
     ),
     "a baseline whose record was not kept": (
         [gpu("freq_cache", 0.9, 0.01), gpu("torchrec_uvm", 0.2, 0.01)],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 15 % of throughput; torchrec_uvm "
-            "costs 75 to 85 %.",
-            "Of those that offload, freq_cache is the fastest.",
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 15 % of "
+            "throughput; torchrec_uvm: cost 75 to 85 % of throughput; fastest of those that offload: freq_cache."
         ),
     ),
     "no baseline, and nobody beside another": (
         [gpu("freq_cache", 0.9, baseline=None), gpu("torchrec_uvm", 0.2, baseline=None)],
-        ("Nothing can be said beside full_gpu, which took no part.",),
+        "Nothing can be said beside full_gpu, which took no part.",
     ),
     "nothing but the baseline and its own kernel": (
         [cpu_baseline(0.01), cpu("fbgemm_uvm", 1.0, computes_as="full_gpu")],
-        ("Nothing to compare: no system beside full_gpu can be judged.",),
+        "Nothing to compare: no system beside full_gpu can be judged.",
     ),
     "yardsticks, and a system with a bad round": (
         [
@@ -242,12 +234,12 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("freq_cache", 0.9),
             failed("freq_cache", Status.CRASHED, round=1),
         ],
-        ("Nothing to compare: no system beside full_gpu can be judged.",),
+        "Nothing to compare: no system beside full_gpu can be judged.",
     ),
-    "approximate systems alone, which have sentences of their own": ([approximate("hashed"), approximate("qr")], ()),
+    "approximate systems alone, which have sentences of their own": ([approximate("hashed"), approximate("qr")], ""),
     "everything failed": (
         [failed("full_gpu", Status.OOM_DEVICE), failed("freq_cache", Status.CRASHED)],
-        ("Nothing was measured: no system ended ok.",),
+        "Nothing was measured: no system ended ok.",
     ),
     "wrong answers, and an AUROC that is not the baseline's": (
         [
@@ -258,10 +250,9 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             failed("stranger", Status.WRONG_ANSWER, checked=verification(passed=False)),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 15 % of throughput and saves 94 % of "
-            "the device bytes.",
-            "Do not choose caching_halves by speed: its AUROC is 0.7811 where that of full_gpu is 0.7911.",
-            "Do not use stranger: wrong answers.",
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 15 % of "
+            "throughput, save 94 % of the device bytes; do not choose caching_halves by speed: its AUROC is 0.7811 "
+            "where that of full_gpu is 0.7911; do not use stranger: wrong answers."
         ),
     ),
 }

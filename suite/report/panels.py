@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocato
 
 from suite.records.groups import Group
 from suite.tables.figure_style import COLOURS, DASHES, MARKERS
-from suite.tables.settings import ranks
+from suite.tables.settings import headings
 
 TITLE, LABEL, SMALL = 9.0, 7.0, 6.5
 """Sizes of type, in points."""
@@ -76,47 +76,35 @@ class Panels:
     Args:
         title: What the figure shows.
         note: How to read it.
-        groups: Of the panels, or of their lines: device and setting, where all share them, stand once, above.
+        groups: Of the panels, or of their lines.
         columns: Panels in a line.
         panel_in: Width and height of a panel.
         lines: As many as the groups need, by default.
-        heights_in: Of the lines, where they differ.
-        names_in: Width of names beside the panels.
     """
 
     def __init__(
         self, title: str, note: str, groups: Sequence[Group] = (), *, columns: int, panel_in: tuple[float, float],
-        lines: int = 0, heights_in: Sequence[float] = (), names_in: float = 0.0,
+        lines: int = 0,
     ) -> None:  # fmt: skip
-        heights_in = heights_in or [panel_in[1]] * (lines or math.ceil(len(groups) / columns))
+        lines = lines or math.ceil(len(groups) / columns)
         self._panel_in = panel_in[0]
-        self._width_in = max(6.4, names_in + panel_in[0] * columns)
-        facts = [(_device(group), _setting(group)) for group in groups]
-        alike = [len(set(column)) == 1 for column in zip(*facts, strict=True)]
-        shared = itertools.compress(facts[0], alike) if facts else ()
-        self._names = [
-            (group.title, *itertools.compress(fact, [not same for same in alike]))
-            for group, fact in zip(groups, facts, strict=True)
-        ]
+        self._width_in = max(6.4, panel_in[0] * columns)
+        self._names = headings(groups, sized=False)
         self._note = textwrap.wrap(note, letters_in(self._width_in - 0.2, SMALL))
-        self._panels_in = sum(heights_in)
-        words = [
-            part for text in (title, *shared) for part in textwrap.wrap(text, letters_in(self._width_in - 0.2, TITLE))
-        ]
+        self._panels_in = lines * panel_in[1]
+        words = textwrap.wrap(title, letters_in(self._width_in - 0.2, TITLE))
         self._around_in = _LINE_IN * (len(words) + len(self._note)) + 0.25
         self.figure = Figure(layout="constrained")
-        self.axes: list[list[Axes]] = self.figure.subplots(
-            len(heights_in), columns, squeeze=False, gridspec_kw={"height_ratios": heights_in}
-        ).tolist()
+        self.axes: list[list[Axes]] = self.figure.subplots(lines, columns, squeeze=False).tolist()
         self.flat = list(itertools.chain(*self.axes))
         for axes in self.flat:
             axes.tick_params(labelsize=SMALL)
         self.figure.suptitle("\n".join(words), fontsize=TITLE)
 
-    def name(self, axes: Axes, number: int | None, *more: str, margin_in: float = 0.7) -> None:
+    def name(self, axes: Axes, number: int | None, *more: str) -> None:
         """Name the dataset of a panel's group, what tells it from the others, and more; None: it has no group."""
-        letters = letters_in(self._panel_in - margin_in, LABEL)
-        names = () if number is None else self._names[number]
+        letters = letters_in(self._panel_in - 0.7, LABEL)
+        names = () if number is None else (self._names[number],)
         axes.set_title("\n".join(wrapped(text, letters) for text in (*names, *more)), fontsize=LABEL + 0.5)
 
     def label(self, x: str = "", y: str = "") -> None:
@@ -188,17 +176,3 @@ def round_ticks(low: float, high: float) -> list[float]:
     ]
     fitting = [ticks for ticks in choices if len(ticks) <= _MOST_TICKS]
     return max(fitting, key=len) if fitting else choices[-1][:: math.ceil(len(choices[-1]) / _MOST_TICKS)]
-
-
-def _device(group: Group) -> str:
-    where = f"{group.key.device}, {group.key.threads} threads"
-    return f"on a CPU: {where}" if group.on_cpu else f"on {group.key.device}"
-
-
-def _setting(group: Group) -> str:
-    cell = group.cell
-    capped = "" if cell.max_rows is None else f", {cell.max_rows:,} rows"
-    return (
-        f"{cell.data} data, scale {cell.scale}{capped}, {cell.optimizer}, batch {cell.batch_size:,}, "
-        f"dim {cell.embedding_dim}{ranks(cell)}"
-    )

@@ -1,1 +1,0 @@
-"""The published figures: one module each, listed in `write`; `panels` and `entries` are shared."""

@@ -1,0 +1,87 @@
+"""The results as one HTML file that opens offline: everything is in it, and nothing is fetched.
+
+Without JavaScript all tables are there; with it they sort and filter. Every row links to the records behind it.
+"""
+
+import base64
+import hashlib
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from suite.report.source import Source
+from suite.tables.sheet import Block, Sheet
+from suite.tables.statistics import Estimate
+
+_FOLDER = Path(__file__).parent
+CAPTIONS = {
+    "throughput_by_bytes": "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
+    "throughput_by_budget": "Throughput of rows on a drive by host budget, beside all rows in RAM, with intervals",
+    "miss_ratio": "Misses by cache size, simulated, with the optimum",
+    "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
+}
+"""By figure, in the order of the page."""
+
+
+def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
+    """The page as HTML: a pure function of its arguments.
+
+    `sheets` are of the source's groups, the comparison first. `svgs` has the figures by name. Links to records are
+    relative to `root`.
+    """
+    links = {key: quote(Path(os.path.relpath(file, root)).as_posix()) for key, file in source.files.items()}
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = (_FOLDER / "page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html.j2").render(
+        # the trailing newlines of `<script>` count: the browser hashes all between the tags
+        script=Markup(script),
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        sheets=sheets,
+        figures=[(caption, _inline(name, svgs[name])) for name, caption in CAPTIONS.items() if name in svgs],
+        records=len(source.records),
+        simulations=len(source.simulations),
+        newest=max(record.started_at for record in source.records)[:10],
+        table=lambda block: _table(block, links),
+    )
+
+
+def _table(block: Block, links: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of a block, and per line its cells, each with what it sorts by, and links to its records."""
+    shown = block.shown((*block.columns, *block.more))
+    texts = shown.itertuples(index=False, name=None)
+    return {
+        "columns": list(shown.columns),
+        "rows": [
+            (
+                [(text, _sorted_by(line.get(column.name))) for column, text in zip(shown.columns, cells, strict=True)],
+                [links[key] for key in str(line.get("records", "")).split() if key in links],
+            )
+            for line, cells in zip(block.lines, texts, strict=True)
+        ],
+    }
+
+
+def _sorted_by(value: object) -> object:
+    number = value.value if isinstance(value, Estimate) else value
+    return "" if number is None or (isinstance(number, float) and math.isnan(number)) else number
+
+
+def _inline(name: str, svg: str) -> Markup:
+    """An SVG without its prolog, its ids told apart from those of the other figures."""
+    text = re.sub(r'\bid="', f'id="{name}-', svg[svg.index("<svg") :])
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    return Markup(text.replace("url(#", f"url(#{name}-"))
