@@ -1,4 +1,10 @@
-"""fbgemm's device cache in front of UVM: 32 ways, sets by hash, rows that find no place stay behind the link."""
+"""fbgemm's device cache in front of UVM: 32 ways, sets by hash, rows that find no place stay behind the link.
+
+The kernels order the 32 ways of a set by a bitonic network over the lanes of a warp, which is not stable. Source:
+fbgemm v1.8.0, `fbgemm_gpu/include/fbgemm_gpu/utils/bitonic_sort.cuh`, the same in v1.6.0: sorted runs of 1, 2, 4, 8 and
+16 lanes are merged; a merge first compares every lane of a pair of runs with its mirror image, then lanes at halving
+distances. Two lanes swap only where the lower one has the greater key, so equal keys stay apart as they are.
+"""
 
 from collections import deque
 from collections.abc import Mapping
@@ -6,20 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.models.fbgemm_sets import (
-    EMPTY,
-    WAYS,
-    Arriving,
-    Scratch,
-    chain_by_set,
-    count_occurrences,
-    find,
-    hash_rows,
-    place,
-)
 from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
 from suite.simulate.trace import Int32s, Seen
+from systems.freq_cache.compiled import compiled, prefetch
 
+WAYS = 32
+"""Associativity on NVIDIA devices: a lane of a warp looks after each."""
+EMPTY = -1
+
+_FAR = 16
+"""How many rows ahead a loop asks for memory."""
+_LANE_BITS = 5
+_COUNT_BITS = 40
 _MOST_LFU_SETS = 2**24 - 2
 """With LFU fbgemm sorts by set and count in one number of 64 bits, of which the set has 24."""
 
@@ -57,7 +61,7 @@ class FbgemmCacheModel(CacheModel):
     were not cached at the lookup; `conflict_updates`, rows that backward read and wrote over the link; `calls` with any
     ids, and of these `calls_with_misses`.
 
-    Memory: 8 B per slot and 4 B per set; with LFU 12 B per slot, and 8 B per row for its count.
+    Memory: 8 B per slot; with LFU 12 B per slot, and 8 B per row for its count.
     """
 
     variants = {"policy": ("lru", "lfu"), "prefetch": ("off", "on")}
@@ -81,7 +85,6 @@ class FbgemmCacheModel(CacheModel):
         self._row = np.full(slots, EMPTY, np.int32)
         self._key = np.full(slots, EMPTY, np.int64) if self._lfu else np.zeros(slots, np.int32)  # see `place`
         self._count = np.zeros(setting.trace.rows if self._lfu else 0, np.int64)
-        self._newest = np.full(self._sets, EMPTY, np.int32)
         self._time = 1
         self._populated: deque[_Populated] = deque()
 
@@ -106,16 +109,17 @@ class FbgemmCacheModel(CacheModel):
         hash_rows(rows, self._sets, sets)
         find(rows, sets, self._row, slots)
         missed = slots == EMPTY
-        chain, touched = np.empty(rows.size, np.int32), np.empty(np.count_nonzero(missed), np.int32)
-        crowded = chain_by_set(sets, missed, self._newest, chain, touched)
-        arriving = Arriving(rows, np.full(rows.size, self._time, np.int64), touched[:crowded], self._newest, chain)
-        scratch = Scratch(np.empty(WAYS, np.int64), np.empty(WAYS, np.int32), np.empty(WAYS, np.int32))
+        counts = np.full(rows.size, self._time, np.int64)
         if self._lfu:
-            count_occurrences(rows, occurrences, slots, self._count, self._key, arriving.counts)
+            count_occurrences(rows, occurrences, slots, self._count, self._key, counts)
         else:
             self._key[slots[~missed]] = self._time
+        came = np.flatnonzero(missed)
+        came = came[np.argsort(rows[came])]  # of a set and a count the lower row comes first
+        came = came[np.argsort((sets[came].astype(np.int64) << _COUNT_BITS) - counts[came], kind="stable")]
         kept_from = self._time - self.look_ahead
-        inserted, evicted = place(arriving, self._row, self._key, self._count, kept_from, scratch)
+        arriving, room = (rows[came], counts[came], sets[came]), (np.empty(WAYS, np.int64), np.empty(WAYS, np.int32))
+        inserted, evicted = place(*arriving, self._row, self._key, self._count, kept_from, *room)
         find(rows, sets, self._row, slots)
         self._populated.append(_Populated(sets, missed, slots, inserted, evicted))
 
@@ -161,3 +165,129 @@ def uvm_cache_stats(tally: Tally) -> dict[str, int]:
 def cache_miss_counter(tally: Tally) -> tuple[int, int]:
     """What fbgemm's `get_cache_miss_counter` says: lookups with any absent row, and absent distinct rows."""
     return tally.details["calls_with_misses"], tally.unique_misses
+
+
+def _network() -> list[tuple[int, int]]:
+    """The pairs that are compared, one after the other; those of a stage have no lane in common."""
+    pairs = []
+    run = 1
+    while run < WAYS:
+        pairs += [(lane, lane ^ (2 * run - 1)) for lane in range(WAYS) if not lane & run]
+        distance = run // 2
+        while distance:
+            pairs += [(lane, lane ^ distance) for lane in range(WAYS) if not lane & distance]
+            distance //= 2
+        run *= 2
+    return pairs
+
+
+_PAIRS = np.array(_network(), np.uint8)
+
+
+@compiled
+def warp_sort(keys, lanes):
+    """Sort 32 keys of at most 58 bits ascending, and with them the lanes that they came from, as the warp would."""
+    for lane in range(WAYS):
+        keys[lane] = keys[lane] << _LANE_BITS | lane  # one number to move, of which the lane does not count
+    for i in range(_PAIRS.shape[0]):
+        low, high = _PAIRS[i, 0], _PAIRS[i, 1]
+        here, there = keys[low], keys[high]
+        swaps = here >> _LANE_BITS > there >> _LANE_BITS
+        keys[low] = there if swaps else here
+        keys[high] = here if swaps else there
+    for lane in range(WAYS):
+        lanes[lane] = keys[lane] & (WAYS - 1)
+        keys[lane] >>= _LANE_BITS
+
+
+@compiled
+def set_of(row, sets):
+    """The set of a row: the last steps of MurmurHash3 (64 bits), modulo the sets."""
+    h = np.uint64(row)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xC4CEB9FE1A85EC53)
+    h ^= h >> np.uint64(33)
+    return h % np.uint64(sets)
+
+
+@compiled
+def hash_rows(rows, sets, out):
+    for u in range(rows.size):
+        out[u] = set_of(rows[u], sets)
+
+
+@compiled
+def _ask_for_set(of_slots, chosen):
+    """For all ways of a set, 4 or 8 B each: they begin anywhere in a cache line."""
+    first, last = chosen * WAYS, chosen * WAYS + WAYS - 1
+    prefetch(of_slots, first)
+    prefetch(of_slots, first + WAYS // 2)
+    prefetch(of_slots, last)
+
+
+@compiled
+def find(rows, sets, row_of_slot, slots):
+    """The slot of every row, or `EMPTY`."""
+    for u in range(rows.size):
+        if u + _FAR < rows.size:
+            _ask_for_set(row_of_slot, sets[u + _FAR])
+        first = sets[u] * WAYS
+        wanted = rows[u]
+        found = np.int32(0)
+        for way in range(WAYS):  # a row is in one way at most, and a sum needs no branch
+            found += np.int32(way + 1) * np.int32(row_of_slot[np.uint64(first + way)] == wanted)
+        slots[u] = first + found - 1 if found else EMPTY
+
+
+@compiled
+def count_occurrences(rows, occurrences, slots, count, count_of_slot, counts):
+    """Add to the count of every row; while a row is cached, its count is kept with its slot."""
+    for u in range(rows.size):
+        if u + _FAR < rows.size:
+            ahead = slots[u + _FAR]
+            if ahead == EMPTY:
+                prefetch(count, rows[u + _FAR])
+            else:
+                prefetch(count_of_slot, ahead)
+        if slots[u] == EMPTY:
+            count[rows[u]] += occurrences[u]
+            counts[u] = count[rows[u]]
+        else:
+            count_of_slot[slots[u]] += occurrences[u]
+
+
+@compiled
+def place(rows, counts, sets, row_of_slot, key_of_slot, count, kept_from, keys, order):
+    """Bring in what finds a place. Returns rows that entered and rows that left.
+
+    The rows are absent ones, set by set, in each set as they come first, with their counts; with LRU these do not
+    matter. With LFU the key of a way is the count of its row, and `count` has those of rows in none. With LRU it is the
+    time of its last use, `count` is empty, and ways used from `kept_from` on are not given away. `keys`, int64, and
+    `order`, int32, are room for the ways of a set.
+    """
+    inserted = evicted = begin = 0
+    while begin < rows.size:
+        if begin + _FAR < rows.size:
+            _ask_for_set(key_of_slot, sets[begin + _FAR])
+            _ask_for_set(row_of_slot, sets[begin + _FAR])
+        first = sets[begin] * WAYS
+        for way in range(WAYS):
+            keys[way] = key_of_slot[first + way]
+        warp_sort(keys, order)
+        turn, open_to_more = 0, True
+        while begin < rows.size and sets[begin] * WAYS == first:
+            open_to_more &= turn < WAYS and keys[turn] < (counts[begin] + 1 if count.size else kept_from)
+            if open_to_more:
+                slot = first + order[turn]
+                if row_of_slot[slot] != EMPTY:
+                    evicted += 1
+                    if count.size:
+                        count[row_of_slot[slot]] = keys[turn]
+                row_of_slot[slot] = rows[begin]
+                key_of_slot[slot] = counts[begin]
+                inserted += 1
+                turn += 1
+            begin += 1
+    return inserted, evicted

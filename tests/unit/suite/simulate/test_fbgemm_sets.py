@@ -5,7 +5,7 @@ from brute_force_fbgemm import bitonic_sort, murmur_set
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from suite.simulate.models.fbgemm_sets import set_of, warp_sort
+from suite.simulate.models.fbgemm import set_of, warp_sort
 
 keys_of_a_warp = st.lists(st.integers(-1, 3), min_size=32, max_size=32)
 
