@@ -17,6 +17,12 @@ OPTIMUM = optimum().model_copy(update={"first_step": 3, "steps": 2})
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
 
 
+def times(cell):
+    """As many turns as a cell asks for: `TIMES` of a tiny cell."""
+    system_s = ((0.5,) * cell.turns,) * cell.builds
+    return TIMES.model_copy(update={"steps": cell.turn_steps, "system_s": system_s})
+
+
 def statuses(ran):
     """How the cells of a run ended, by system."""
     return {record.cell.system: record.status.value for record in ran.records}
@@ -62,8 +68,12 @@ class Workers:
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is Status.OK:
+            horizon = {"first_step": cell.steps - cell.counted_steps, "steps": cell.counted_steps}
             found = CellResult(
-                status=outcome, verification=verification(), measurement=measurement(cell), optimum=OPTIMUM
+                status=outcome,
+                verification=verification(),
+                measurement=measurement(cell),
+                optimum=OPTIMUM.model_copy(update=horizon),
             )
             return Ended(found, "evaluate", 2.0)
         return Ended(CellResult(status=outcome, reason="because"), "train", 2.0)
@@ -77,7 +87,7 @@ class Turned:
     @staticmethod
     def take(records, log, *, display, timeout_s):
         Turned.sessions.append([record.cell.system for record in records])
-        return [record.model_copy(update={"turns": TIMES}) for record in records]
+        return [record.model_copy(update={"turns": times(record.cell)}) for record in records]
 
 
 class QuietMachine:
