@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.report.source import Source
+from suite.tables.settings import caveat
 from suite.tables.sheet import Block, Sheet
 from suite.tables.statistics import Estimate
 
@@ -51,6 +52,7 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
         sheets=sheets,
+        caveats=list(dict.fromkeys(filter(None, map(caveat, source.groups)))),
         figures=[(caption, _inline(name, svgs[name])) for name, caption in CAPTIONS.items() if name in svgs],
         records=len(source.records),
         simulations=len(source.simulations),

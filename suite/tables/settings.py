@@ -73,16 +73,17 @@ def caption(groups: Sequence[Group], *more: str) -> str:
         *_disturbed(records),
         *_versions(records),
     ]
-    caveat = (
-        VIRTUAL_CAVEAT
-        if group.on_virtual_device
-        else RANKS_CAVEAT
-        if group.on_cpu and cell.ranks
-        else CPU_CAVEAT
-        if group.on_cpu and not on_drive(group)
-        else ""
-    )
-    return "; ".join(facts) + "." + (f" {caveat}." if caveat else "")
+    said = caveat(group)
+    return "; ".join(facts) + "." + (f" {said}." if said else "")
+
+
+def caveat(group: Group) -> str:
+    """What a group's device cannot say; empty for a CUDA device, and for rows on a drive."""
+    if group.on_virtual_device:
+        return VIRTUAL_CAVEAT
+    if not group.on_cpu or on_drive(group):
+        return ""
+    return RANKS_CAVEAT if on_ranks(group) else CPU_CAVEAT
 
 
 def _machine(group: Group) -> str:

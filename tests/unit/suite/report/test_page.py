@@ -17,6 +17,7 @@ from suite.report.page import page
 from suite.report.sheets import sheets
 from suite.report.source import Source
 from suite.tables.comparison import comparison
+from suite.tables.settings import CPU_CAVEAT
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records
 from tests.unit.suite.fabricate import cpu_run, gpu_run, shuffled
 
@@ -80,8 +81,10 @@ def test_every_cell_of_every_sheet_is_on_the_page_with_the_number_it_sorts_by() 
     assert ("0.95", "95.00 %") in cells
 
 
-def test_verdicts_come_before_figures_and_tables() -> None:
+def test_caveats_come_before_verdicts_and_these_before_figures_and_tables() -> None:
+    assert made(cpu_run()).index(CPU_CAVEAT) < made(cpu_run()).index('id="verdict"')
     text = unescape(made(gpu_run(), throughput_by_bytes=SVG))
+    assert CPU_CAVEAT not in text
     (summary,) = [block.summary for block in comparison(group_records(gpu_run())).blocks]
     assert text.index(summary) < text.index("<svg") < text.index("<table")
 
