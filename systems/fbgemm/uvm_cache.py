@@ -103,9 +103,8 @@ class UVMCaching(TBEHolder):
         `_read` runs before that on the `_reading` stream, which waits for the batch's copy only: torchrec copies
         numbers there from pageable memory, and the host waits for them. On the compute stream the host would wait for
         the previous step. A forward waits for its own batch's fill only, and overlaps with the fill of the next batch.
-        The backward of fbgemm's TBE waits for all fills. TBEs count here, never in a lookup: a lookup takes the
-        statistics for its own batch's, and reads every row from the cache if they show no conflict, but after a
-        prefetch they are the next batch's.
+        The backward of fbgemm's TBE waits for all fills. TBEs count here, never in a lookup: if the statistics show no
+        conflict, a lookup reads every row from the cache, but after a prefetch they are those of the next batch.
         """
         if self._side is None or self._reading is None:
             return
@@ -210,10 +209,9 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
     """Traffic from fbgemm's own statistics.
 
     LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
-    written once in backward. Every eviction writes back; fbgemm does not count evictions, which are taken as equal to
-    insertions; that holds once the cache is full. State that is not row-wise is not cached: backward reads and writes
-    it once per distinct row. Bytes are None where tables of several widths share a TBE, and with LFU, which counts
-    misses only.
+    written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal to
+    insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes it once
+    per distinct row. Bytes are None where tables of several widths share a TBE, and with LFU, which only counts misses.
     """
     if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)

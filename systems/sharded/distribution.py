@@ -69,8 +69,7 @@ class Exchange:
             features: Features of this rank's samples, on the host; every rank has the same number of samples.
 
         Returns:
-            Features whose rows this rank has, whole tables first, samples in the order of ranks; ids of a cut table
-            count from the first row of this rank's shard.
+            Features of this rank's shards, whole tables first, samples by rank; ids count from a shard's first row.
 
         Raises:
             ValueError: a feature is missing, or there are per-sample weights.

@@ -145,6 +145,6 @@ def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
 
 
 def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
-    """What a module gives where `torch.fx` traces the model around it, as torchrec's pipelines do: it stays whole."""
+    """Proxy of a module's output when `torch.fx` traces the model, as torchrec's pipelines do: the module is a leaf."""
     tracer = cast(Tracer, features.tracer)
     return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})
