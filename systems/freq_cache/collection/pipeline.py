@@ -134,7 +134,7 @@ class Pipeline:
         return plans, parts
 
     def _plans_of(self, coming: Coming) -> list[Planned]:
-        """What is planned for the batch that comes next. This thread waits for it, or plans."""
+        """Plans of the next batch, one per cache. The training thread waits for the planning thread or plans itself."""
         announcing, planning = self._announce(coming), self._plan(coming)
         planning.wait()
         if coming.sending is not None:
