@@ -30,7 +30,7 @@ OnScores = Callable[[Tensor, Tensor, Tensor], None]
 def tables_of(
     tables: Iterable[tuple[str, int]], embedding_dim: int, *, row_type: DataType = DataType.FP32
 ) -> tuple[EmbeddingBagConfig, ...]:
-    """torchrec configurations of tables given by name and rows: one feature each, sum pooling."""
+    """Configurations for torchrec of tables given by name and rows: one feature each, sum pooling."""
     return tuple(
         EmbeddingBagConfig(
             name=name,
