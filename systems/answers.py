@@ -1,4 +1,4 @@
-"""What a system answers: whether it can run, where its rows are, how many bytes they take, and what was moved."""
+"""Types that systems report in: support, placement of rows, bytes by tier and purpose, traffic counters."""
 
 import enum
 from collections import Counter
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Verdict(enum.StrEnum):
-    """What a system says of a setting before anything is built."""
+    """Whether a system can run a setting; decided before anything is built."""
 
     YES = "yes"
     UNSUPPORTED = "unsupported"
@@ -27,7 +27,7 @@ class Support:
 
 
 class Tier(enum.StrEnum):
-    """Where bytes live. On a CPU `device` is the RAM that plays the device's part."""
+    """Memory tier of bytes. On a CPU `device` is RAM that stands in for device memory."""
 
     DEVICE = "device"
     HOST = "host"
@@ -35,7 +35,7 @@ class Tier(enum.StrEnum):
 
 
 class Purpose(enum.StrEnum):
-    """What bytes are for."""
+    """Use of bytes."""
 
     ROWS = "rows"
     STATE = "state"
@@ -48,7 +48,7 @@ Anatomy = dict[tuple[Tier, Purpose], int]
 
 
 def total_of(parts: Iterable[Mapping[tuple[Tier, Purpose], int]]) -> Anatomy:
-    """The bytes of several parts, by tier and purpose."""
+    """Sum of the bytes of several parts, by tier and purpose."""
     total: Counter[tuple[Tier, Purpose]] = Counter()
     for part in parts:
         total.update(part)
@@ -57,14 +57,14 @@ def total_of(parts: Iterable[Mapping[tuple[Tier, Purpose], int]]) -> Anatomy:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where the rows of a system live, read off its live objects.
+    """Location of a system's rows, read from its live objects.
 
     Attributes:
         label: A short text for the table, e.g. `device`, `uvm (host-mapped)`, `host-resident`.
         offloads: Rows live in a slower tier than the one that computes. Only such systems enter an offload ranking,
             beside the all-on-device baseline.
-        computes_as: The registered system whose kernel on whose memory this one is here: timing it would time that
-            one again. None: it is its own.
+        computes_as: The registered system that runs the same kernel on the same kind of memory on this machine, so
+            that timing this one would time that one again. None: there is no such system.
     """
 
     label: str
@@ -73,12 +73,12 @@ class Placement:
 
 
 def resident_on(device: torch.device) -> Placement:
-    """Where rows live that are all on the device that computes."""
+    """Placement of a system that keeps all rows on the device that computes."""
     return Placement(label="device" if device.type == "cuda" else "all in RAM", offloads=False)
 
 
 def knowledge(*sources: str, look_ahead: int = 0) -> str:
-    """What a system knew of the ids it was to be asked for, in words: `the past, next 2 batches`, or `nothing`."""
+    """Prior knowledge of the id stream, in words: `the past, next 2 batches`, or `nothing`."""
     coming = ["next batch" if look_ahead == 1 else f"next {look_ahead} batches"] if look_ahead else []
     return ", ".join([*sources, *coming]) or "nothing"
 
@@ -91,14 +91,14 @@ class Counters:
         steps: Batches counted.
         lookups: Ids looked up.
         unique_ids: Distinct rows per batch, summed over batches.
-        unique_misses: Of these, the rows absent from the device when the batch arrived, before anything was fetched.
+        unique_misses: Those of `unique_ids` absent from the device when the batch arrived, before anything was fetched.
         lookup_misses: Ids whose row was absent when the batch arrived, duplicates counted.
         rows_fetched, rows_written_back: Rows moved to and from the device.
         bytes_fetched, bytes_written_back: The same in bytes, optimizer state included.
         overflow_batches: Batches with more distinct rows than the cache has slots.
-        late_batches: Batches of which rows were read from the slow tier when they were needed, not ahead.
-        planning_wait_s, fetch_wait_s, write_back_wait_s: Seconds for which the training thread waited for plans, for
-            rows to be read, and for rows to be written back, or did that itself.
+        late_batches: Batches with rows that were read from the slow tier at the lookup, not ahead of it.
+        planning_wait_s, fetch_wait_s, write_back_wait_s: Seconds in which the training thread waited for plans, for
+            rows to be read and for rows to be written back, or did this work itself.
         per_table: Unique ids and unique misses by table name, where known.
     """
 

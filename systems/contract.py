@@ -1,7 +1,7 @@
-"""What a system is: the contract every way of keeping embedding tables implements.
+"""The interface that every embedding system implements.
 
-A system is an `nn.Module` in the place of torchrec's `EmbeddingBagCollection`: a `KeyedJaggedTensor` goes in, a
-`KeyedTensor` comes out, and the sparse optimizer runs inside backward. It knows no dataset, no harness and no clock.
+A system is an `nn.Module` that replaces torchrec's `EmbeddingBagCollection`: it maps a `KeyedJaggedTensor` to a
+`KeyedTensor`, and its sparse optimizer runs inside backward. It does not depend on datasets, the harness or timing.
 """
 
 from abc import ABC, abstractmethod
@@ -74,34 +74,34 @@ class EmbeddingSystem(nn.Module, ABC):
     """
 
     about: ClassVar[str] = ""
-    """Where rows are and what that is good for: a sentence for people who choose a system."""
+    """Where rows are kept and when that pays off: a sentence for people who choose a system."""
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Allowed values by parameter name, the default first."""
 
     ids_on_host: ClassVar[bool] = False
-    """Whether `forward` and `prefetch` want their features on the host (a host-side planner) or on the device."""
+    """Whether `forward` and `prefetch` take their features on the host (a host-side planner) or on the device."""
 
     row_types: ClassVar[frozenset[torch.dtype]] = frozenset({torch.float32})
     """The types that a table's rows may be kept in."""
 
     rows_key: ClassVar[str] = "embedding_bags"
-    """What the names of rows in a `state_dict` begin with."""
+    """Prefix of the rows' names in a `state_dict`."""
 
     takes_weights: ClassVar[bool] = False
-    """Whether batches may carry per-sample weights, with a gradient to them."""
+    """Whether batches may carry per-sample weights, which then receive gradients."""
 
     like_torchrec: ClassVar[bool] = False
-    """Whether it takes all that torchrec's modules take: any width, shared features, rows one by one, weight decay."""
+    """Whether it supports all options of torchrec's modules: any width, shared features, no pooling, weight decay."""
 
     bypasses: ClassVar[bool] = True
-    """Whether a row that is missing may be used without taking a slot, as fbgemm's cache does on a conflict."""
+    """Whether a missing row may be used without a slot, as fbgemm's cache does on a conflict."""
 
     shares_process: ClassVar[bool] = True
     """Whether it may be timed in one process with other systems; not where it patches a library."""
 
     verified_rows: ClassVar[int] = 300
-    """Rows of a table where it is verified, at most: enough that it does to them what it does to large tables."""
+    """Maximum rows per table in verification: enough that the system treats the tables as it treats large ones."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
@@ -114,15 +114,15 @@ class EmbeddingSystem(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        """The least bytes by tier that this setting needs, from the spec alone. Raises nothing, builds nothing."""
+        """Minimum bytes by tier for this setting, computed from the spec alone. Raises nothing, builds nothing."""
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
         """Whether this setting can run, cheaply and without building anything.
 
         The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
-        `takes_weights`, what only some systems take unless `like_torchrec`, and a budget below what `required_bytes`
-        asks of its tier.
+        `takes_weights`, the options of `refused_of_torchrec` unless `like_torchrec`, and a budget below the
+        `required_bytes` of its tier.
         """
         refusal = refused(spec, cls.__name__, row_types=cls.row_types, takes_weights=cls.takes_weights)
         if not refusal and not cls.like_torchrec:
@@ -146,22 +146,22 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @property
     def knew(self) -> str:
-        """What it knew of the ids it was to be asked for: `nothing`, `the past`, `training frequencies, next batch`."""
+        """Prior knowledge of the id stream: `nothing`, `the past`, `training frequencies, next batch`."""
         return knowledge(look_ahead=self.look_ahead)
 
     @property
     def busy_between_steps(self) -> bool:
-        """Whether it works on after a step has ended: timed in turns, that would be on the time of others."""
+        """Whether its threads or streams work between steps: in alternating timing that would slow other systems."""
         return self.look_ahead > 0
 
     @property
     def exact(self) -> bool:
-        """Whether it leaves the rows that plain training leaves, but for the order of sums."""
+        """Whether training ends with the same rows as plain training, up to the order of sums."""
         return True
 
     @property
     def row_error(self) -> float:
-        """By how much one way to the slow tier and back may change an element, as a share of its row's largest size."""
+        """Maximum error of an element after a round trip to the slow tier, relative to its row's largest magnitude."""
         return 0.0
 
     @classmethod
@@ -173,16 +173,16 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @property
     def slots(self) -> int:
-        """Rows that its cache holds; 0: it has none. Its misses are compared with the fewest possible in as many."""
+        """Capacity of its cache in rows; 0: no cache. Misses are compared with the minimum at this capacity."""
         return 0
 
     @property
     @abstractmethod
     def placement(self) -> Placement:
-        """Where the rows live, read off the live objects."""
+        """Location of the rows, read from the live objects."""
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables, as torchrec's models ask for them."""
+        """Configurations of the tables, by the method name that torchrec's models call."""
         return list(self.spec.tables)
 
     def is_weighted(self) -> bool:
@@ -211,11 +211,11 @@ class EmbeddingSystem(nn.Module, ABC):
         """Announce a coming batch. Called in order, each batch once, before its own `forward`."""
 
     def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
-        """`prefetch` of ids that are on the device behind an event: what reads them elsewhere waits for that alone."""
+        """`prefetch` of ids on the device; a stream that reads them waits for the event `arrived` only."""
         self.prefetch(features)
 
     def start(self, seed: int) -> bool:
-        """Make first rows of its own from a seed, where rows cannot be loaded one by one. False: load them."""
+        """Initialize parameters from a seed, where rows cannot be loaded one by one. False: the caller loads rows."""
         return False
 
     @abstractmethod
@@ -238,10 +238,10 @@ class EmbeddingSystem(nn.Module, ABC):
         """
 
     def set_learning_rate(self, lr: float) -> None:
-        """Train rows at another learning rate, rounded to fp32, from the next forward on.
+        """Set the learning rate, rounded to fp32, from the next forward on.
 
-        Called between steps: a batch looked up that still waits for its backward may train at either rate. `spec` goes
-        on saying what the system was built with, and a saved state has no learning rate in it.
+        Called between steps: a batch looked up whose backward is pending may train at either rate. `spec` keeps the
+        value that the system was built with, and a saved state contains no learning rate.
 
         Raises:
             NotImplementedError: the system does not override this.
@@ -249,14 +249,14 @@ class EmbeddingSystem(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot change its learning rate")
 
     def optimizer_steps(self, table: str) -> int:
-        """Updates of a table so far, on which Adam's bias correction depends. Systems that have Adam override this."""
+        """Number of updates of a table, for Adam's bias correction. Systems that support Adam override this."""
         return 0
 
     def set_optimizer_steps(self, table: str, steps: int) -> None:
-        """Go on as if a table had been updated `steps` times. Systems that have Adam override this."""
+        """Set the number of updates of a table. Systems that support Adam override this."""
 
     def flush(self) -> None:
-        """Write back everything changed: after it the host copy is the truth."""
+        """Write back all changed rows: the host copy is up to date afterwards."""
 
     @abstractmethod
     def memory(self) -> Anatomy:
@@ -268,20 +268,20 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @abstractmethod
     def reset_counters(self) -> None:
-        """Start counting anew."""
+        """Reset all counters to zero."""
 
     def count_traffic(self, enabled: bool) -> None:
-        """Switch counting that costs time. The harness leaves it off while it times; cheap counters may ignore it."""
+        """Switch on or off counting that costs time. The harness times with it off; cheap counters may ignore it."""
 
     def saved_shapes(self, table: str) -> dict[str, tuple[int, ...]]:
-        """The shape of all that is saved of a table, by name."""
+        """Shapes of a table's saved tensors, by name."""
         config, optimizer = self.tables[table], self.spec.optimizer
         steps: dict[str, tuple[int, ...]] = {"step": ()} if optimizer.kind is OptimizerKind.ADAM else {}
         entries = ["weight", *optimizer.state_shapes(config.embedding_dim)]
         return {entry: shape_of(config, entry, optimizer) for entry in entries} | steps
 
     def save_table(self, table: str) -> dict[str, Tensor]:
-        """Copies of all that is saved of a table, by name, on the host."""
+        """Copies of a table's rows, state and step count, by name, on the host."""
         config = self.tables[table]
         rows = self.read_rows(table, torch.arange(config.num_embeddings))
         saved = {"weight": rows.weights.to(row_type_of(config)), **rows.state}
@@ -290,7 +290,7 @@ class EmbeddingSystem(nn.Module, ABC):
         return saved
 
     def load_table(self, table: str, saved: dict[str, Tensor]) -> None:
-        """Overwrite a table with what `save_table` gave."""
+        """Overwrite a table with the result of `save_table`."""
         weights, step = saved.pop("weight"), saved.pop("step", None)
         self.load_rows(table, 0, Rows(weights.float(), saved))
         if step is not None:
@@ -325,14 +325,14 @@ class EmbeddingSystem(nn.Module, ABC):
             expected.update(keys.values())
             missing_keys += [key for key in keys.values() if key not in state_dict]
             error_msgs += wrong
-            if found and not wrong:  # torch says `strict` whether it is or not, and raises what is missing later
+            if found and not wrong:  # torch always passes strict=True, and raises for missing keys later
                 kept = {} if len(found) == len(keys) else self.save_table(table)
                 self.load_table(table, {**kept, **found})
         if strict:
             unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in expected]
 
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
-        """Refuse what `load_rows` must refuse: a slice would clip it, and a copy would broadcast it, silently."""
+        """Validate arguments of `load_rows`: a slice would clip, and a copy would broadcast, wrong ones silently."""
         table, count, last = self.tables[name], rows.weights.shape[0], start + rows.weights.shape[0] - 1
         if not isinstance(start, int) or not rows.weights.is_floating_point():
             raise TypeError(f"rows are floats from a whole number on, not {rows.weights.dtype} from {start!r} on")
@@ -344,7 +344,7 @@ class EmbeddingSystem(nn.Module, ABC):
                 raise ValueError(f"table {name} wants {entry} of shape {wanted}, not {tuple(values.shape)}")
 
     def check_ids(self, name: str, ids: Tensor) -> None:
-        """Refuse what `read_rows` must refuse, before rows of another table are read."""
+        """Validate ids of `read_rows`: an id outside the table would read a row of another table."""
         rows = self.tables[name].num_embeddings
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
             raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {name} of {rows}")

@@ -1,4 +1,4 @@
-"""Rows stay on the host and are pooled there: what offloading without a cache and without UVM looks like."""
+"""Rows on the host, pooled by the CPU: offloading without a cache and without UVM."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ class CPUEmbeddings(TBESystem):
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        return super().support(replace(spec, device=torch.device("cpu")))  # that is where it computes, on CUDA too
+        return super().support(replace(spec, device=torch.device("cpu")))  # lookups run on the CPU, on CUDA too
 
     @property
     def placement(self) -> Placement:

@@ -1,4 +1,4 @@
-"""Cutting a batch's features into groups that share a kernel, and joining what comes out."""
+"""Splitting a batch's features into groups that share a kernel, and joining the groups' outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torchrec.modules.embedding_modules import get_embedding_names_by_table, reo
 
 Piece = TypeVar("Piece")
 Inverse = tuple[list[str], Tensor]
-"""Features, and of each the bags of all samples, int64 `[features, batch]`."""
+"""Feature names, and the bag index of every sample in each feature, int64 `[features, batch]`."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Group:
 
     Attributes:
         tables: The tables, in the order of the spec.
-        places: Where each of their features stands among those of all groups, in table order.
+        places: Positions of their features among the features of all groups, in table order.
     """
 
     tables: tuple[EmbeddingBagConfig, ...]
@@ -51,7 +51,7 @@ class Group:
 class FeatureGroups:
     """The features of a system's tables, grouped by a key of the table (its pooling, its width).
 
-    `weighted` says whether every batch carries per-sample weights, as its spec does.
+    `weighted`: every batch carries per-sample weights, as in `SystemSpec`.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class FeatureGroups:
     def join(self, outputs: Sequence[Tensor], inverse: Inverse | None = None) -> KeyedTensor:
         """Pooled outputs `[batch, sum of dims]` of all groups as one `KeyedTensor` in table order.
 
-        It is keyed by feature, and by `feature@table` where several tables serve one, as torchrec's are. `inverse` says
-        which bag of each feature a sample has, where the bags are those of distinct samples.
+        Keys are features, or `feature@table` where several tables serve a feature, as in torchrec. `inverse` maps
+        samples to bags of each feature, where the bags are those of distinct samples.
         """
         if len(outputs) == 1 and inverse is None:
             return KeyedTensor(self.names, self._dims, outputs[0])
@@ -120,17 +120,17 @@ class FeatureGroups:
         return KeyedTensor(self.names, self._dims, torch.cat(pieces, dim=1))
 
     def in_table_order(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """What there is for every feature, group after group, in table order."""
+        """Reorder pieces, one per feature, from the order of the groups to table order."""
         places = [place for group in self.groups for place in group.places]
         return [piece for _, piece in sorted(zip(places, pieces, strict=True), key=lambda pair: pair[0])]
 
 
 def with_one_stride(features: KeyedJaggedTensor, *, pooled: bool = True) -> KeyedJaggedTensor:
-    """The same batch with as many bags for every feature: empty ones follow where there are fewer.
+    """The same batch padded with empty bags, so that all features have the same number of bags.
 
     Raises:
-        ValueError: they are to be pooled, a feature has fewer bags than another, and nothing says which of them a
-            sample has.
+        ValueError: `pooled`, a feature has fewer bags than another, and there are no inverse indices from samples to
+            bags.
     """
     if not features.variable_stride_per_key():
         return features
@@ -149,10 +149,10 @@ def with_one_stride(features: KeyedJaggedTensor, *, pooled: bool = True) -> Keye
 
 
 def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJaggedTensor:
-    """The features at `order`, weights and the way back to them included.
+    """The features at `order`, with their weights and the weights' autograd graph.
 
-    torchrec's `permute` would do, but for the backward of its kernel: it inverts the permutation, and where `order`
-    leaves features out that ends the process.
+    torchrec's `permute` is not used for weights: the backward of its kernel inverts the permutation, and crashes the
+    process where `order` leaves features out.
     """
     weights = features.weights_or_none()
     if weights is None:
@@ -172,6 +172,6 @@ def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJagged
 
 
 def feature_of_ids(batch: KeyedJaggedTensor) -> Tensor:
-    """The feature that each id belongs to, as its place among the keys, int64 `[ids]`; waits for no device."""
+    """Index of each id's feature among the keys, int64 `[ids]`; does not synchronise with the device."""
     counts = batch.lengths().view(len(batch.keys()), batch.stride()).sum(dim=1)
     return torch.repeat_interleave(counts, output_size=batch.values().numel())

@@ -7,7 +7,7 @@ from systems.fbgemm.tbe_system import TBESystem
 
 
 class FullGPU(TBESystem):
-    """fbgemm TBE with every row on the device: DEVICE on CUDA, HOST on a CPU, which then is the device."""
+    """fbgemm TBE with every row on the device that computes: DEVICE on CUDA, HOST on a CPU."""
 
     about = (
         "Every row in GPU memory, in fbgemm's kernels: what to use while all tables fit there, and the baseline of "
@@ -22,7 +22,7 @@ class FullGPU(TBESystem):
 
 
 class FullRAM(FullGPU):
-    """`full_gpu` on a CPU by the name it has beside rows on a drive: the line that these are to reach."""
+    """`full_gpu` on a CPU, under its name with `--tier disk`: the upper bound of systems with rows on a drive."""
 
     about = "Every row in RAM, outside any budget: what rows on a drive are measured against."
 

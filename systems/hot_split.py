@@ -17,14 +17,14 @@ from systems.spec import CacheRatio, SystemSpec, row_bytes_of, row_type_of
 from systems.unique_counter import CountedSystem, UniqueCounter
 
 PLACE_BYTES = 4
-"""Of every row on the host: its side and its place there."""
+"""Bytes per row on the host for its side and its location there."""
 
 
 class HotSplit(CountedSystem):
-    """Every row on one side for good, chosen by its accesses in the training split; sums of both sides are added.
+    """Each row permanently on device or host, by its accesses in the training split; both sides' sums are added.
 
-    It is where FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436) keep rows, not how they schedule: those papers
-    also reorder samples into batches, or parts of batches, that need hot rows only. Here batches stay as they come.
+    The placement is that of FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436), the schedule is not: those papers
+    also reorder samples into batches, or parts of batches, that need hot rows only. Here batches keep their order.
 
     No row moves. Rows on the host count as missing on the device. The host's pooled vectors, one per bag of every
     feature, and their gradients cross the link instead, from and to pageable memory. Adam is refused: fbgemm has none
@@ -115,10 +115,10 @@ class HotSplit(CountedSystem):
 
 
 class _Part:
-    """Tables that share a kernel on the device and another on the host.
+    """Tables that share one TBE for hot rows on the device and one for the other rows on the host.
 
-    Rows keep their order within a side. A hot row has place `p` there, any other `~p`. `sides` has the TBE of hot rows
-    under True, that of the others under False, and none where there are no such rows.
+    Rows keep their order within a side. The location of a hot row is its index `p` there, of any other row `~p`.
+    `sides` has the TBE of hot rows under True, that of the others under False, and none for a side without rows.
     """
 
     def __init__(self, group: Group, spec: SystemSpec, hot: Mapping[str, Tensor]) -> None:
@@ -127,7 +127,7 @@ class _Part:
         self._spec = spec
         self._places = [_places_of(hot[table.name]) for table in group.tables]
         self._dims = torch.tensor(group.dims, device=spec.device)
-        self.sides: dict[bool, TBE] = {}  # the hot one first: the device works while the host does
+        self.sides: dict[bool, TBE] = {}  # the hot side first: device kernels overlap with the host's lookup
         for is_hot, location in ((True, EmbeddingLocation.DEVICE), (False, EmbeddingLocation.HOST)):
             counts = [int((hot[table.name] == is_hot).sum()) for table in group.tables]
             if any(counts):
@@ -139,19 +139,19 @@ class _Part:
                     device=spec.device,
                     location=location,
                     row_type=row_type_of(group.tables[0]),
-                    # finding the places has checked the ids; on a device all systems have the same kernels
+                    # finding the locations has checked the ids; on CUDA the check stays, as in all other systems
                     checked=spec.device.type == "cuda",
                 )
 
     def look_up(self, features: KeyedJaggedTensor) -> Tensor:
-        """Pooled rows of both sides, fp32 `[batch, sum of dims]` on the device. `features` are those of the group."""
+        """Pooled rows of both sides, fp32 `[batch, sum of dims]` on the device. `features` are the group's features."""
         by_feature = features.values().split(features.length_per_key())
         places = torch.cat(
             [
                 self._places[table].index_select(0, ids)
                 for table, ids in zip(self.group.table_of_feature, by_feature, strict=True)
             ]
-        ).long()  # as all systems look ids up
+        ).long()  # int64, as in all systems
         pooled: Tensor | None = None
         for is_hot, (ids, offsets, weights) in _by_side(places, features).items():
             if is_hot not in self.sides:
@@ -194,7 +194,7 @@ class _Part:
         return Rows(weights, state)
 
     def memory(self) -> Anatomy:
-        """Bytes by tier and purpose. Hot rows are the device's also where RAM plays its part."""
+        """Bytes by tier and purpose. Hot rows count as `device` also on a CPU."""
         sides = [
             tbe_anatomy([tbe], host_rows_are=Tier.DEVICE if is_hot else Tier.HOST) for is_hot, tbe in self.sides.items()
         ]
@@ -203,10 +203,10 @@ class _Part:
 
 
 def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
-    """Which rows the budget puts on the device: the most frequent over all tables together, as many as fit.
+    """Mask of the rows that the budget puts on the device: the most frequent over all tables, as many as fit.
 
-    Rows of equal frequency come in the order of the tables. A ratio is of all rows, and gives at least one; bytes are
-    those of rows and their optimizer state.
+    Ties are taken in the order of the tables. A ratio is of all rows, and gives at least one; bytes include the
+    optimizer state.
 
     Returns:
         bool `[rows]` by table name.
@@ -238,13 +238,13 @@ def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
 
 
 def _places_of(hot: Tensor) -> Tensor:
-    """Places of a table's rows: int32 `[rows]`, `p` of the hot ones and `~p` of the others, in order on each side."""
+    """Locations of a table's rows, int32 `[rows]`: `p` for hot rows, `~p` for others, in order on each side."""
     before = hot.cumsum(0)
     return torch.where(hot, before - 1, before - torch.arange(1, len(hot) + 1)).int()
 
 
 def _by_side(places: Tensor, features: KeyedJaggedTensor) -> dict[bool, Lookup]:
-    """What each side looks up of a batch, by whether it is that of the hot rows; a bag has ids on one, both or none."""
+    """Split a batch into the lookups of hot rows (True) and others (False); a bag has ids on one side, both or none."""
     hot = places >= 0
     offsets, weights = features.offsets(), features.weights_or_none()
     of_hot = torch.nn.functional.pad(hot.cumsum(0), (1, 0)).index_select(0, offsets)

@@ -1,4 +1,4 @@
-"""Lookups whose backward may still come."""
+"""Lookups whose backward is pending."""
 
 import threading
 import weakref
@@ -12,12 +12,12 @@ from torch.autograd import Variable
 
 
 class _Lookup:
-    """One lookup. Its autograd graph alone keeps it alive.
+    """One lookup, kept alive by its autograd graph only.
 
     Attributes:
-        thread: That on which backward has come to what was looked up.
-        updated: That backward has ended, so it has updated the rows.
-        outputs: Parts of what was looked up that backward comes to one by one.
+        thread: Id of the thread on which backward reached the lookup's output.
+        updated: Whether that backward has ended and so updated the rows.
+        outputs: Number of the lookup's output tensors that backward reaches one by one.
     """
 
     thread: int | None = None
@@ -26,14 +26,14 @@ class _Lookup:
 
 
 class InFlight:
-    """The last lookups: as many as may come before one backward. Only their backward is let through.
+    """The most recent lookups, up to the number allowed before one backward. Backward of older ones is refused.
 
-    Backward updates the rows where they were at the lookup. A graph that was retained is refused once they may be
-    elsewhere.
+    Backward updates the slots that the rows had at the lookup. Backward through a retained graph is refused once the
+    rows may have moved.
 
     Args:
-        lookups: How many may come before one backward.
-        remedy: What else to do about a lookup that waits for its backward, behind a comma.
+        lookups: Number of lookups allowed before one backward.
+        remedy: Further advice in the message about a lookup whose backward is pending, beginning with a comma.
     """
 
     def __init__(self, lookups: int, *, remedy: str = "") -> None:
@@ -41,19 +41,19 @@ class InFlight:
         self._remedy = remedy
         self._last: deque[weakref.ref[_Lookup]] = deque()
         self._by_half = False
-        """Backward has come to one of several outputs, and has not ended."""
+        """Whether backward has reached one of several outputs and not ended."""
 
     def looked_up(self, outputs: Sequence[Tensor]) -> None:
-        """Note what a lookup gives to its caller.
+        """Register the tensors that a lookup returns to its caller.
 
-        The joined rows of all kernels, where they are joined: an interrupt is raised in this check, and where there is
-        one such check, no backward ends when some kernels have updated their rows and others have not.
+        Pass the joined rows of all kernels, where they are joined: an interrupt is raised in the prehook, and with only
+        one prehook no backward ends after some kernels have updated their rows and others have not.
         """
         lookup = _Lookup()
         note = weakref.ref(lookup)
 
         def come_in_time(*_: object) -> None:  # keeps `lookup` alive
-            # first of all: whoever expires this lookup at the same time either sees it, or has removed the note
+            # set first: a thread that calls `expire` at the same time either sees it, or has removed the note
             lookup.thread, lookup.updated = threading.get_ident(), False
             if note not in self._last:
                 raise RuntimeError(
@@ -62,7 +62,7 @@ class InFlight:
                 )
             if sum(waiting.outputs for waiting in _waiting(self._last)) > 1:
                 self._by_half = True
-            # no functions of Python, in which an interrupt would be raised
+            # callbacks are not Python functions, in which an interrupt would be raised
             for changed, name, value in ((lookup, "updated", True), (self, "_by_half", False)):
                 Variable._execution_engine.queue_callback(partial(setattr, changed, name, value))
 
@@ -74,14 +74,14 @@ class InFlight:
 
     @property
     def pending(self) -> bool:
-        """Whether a lookup waits for its backward."""
+        """Whether the backward of a lookup is pending."""
         return bool(_waiting(self._last))
 
     def check(self) -> None:
-        """Refuse to go on after a backward that ended half-way.
+        """Check that no backward ended half-way.
 
         Raises:
-            RuntimeError: there was one.
+            RuntimeError: one did: it updated the rows of some lookups or tables only.
         """
         running = torch._C._current_graph_task_id() >= 0 or any(
             lookup.thread not in (None, threading.get_ident()) for lookup in _waiting(self._last)
@@ -93,14 +93,14 @@ class InFlight:
             )
 
     def expire(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
-        """Refuse the backward of lookups before this call from here on: their rows may move.
+        """Refuse from now on the backward of lookups before this call: their rows may move.
 
         Args:
-            for_lookup: Another lookup comes. As many before it as may share its backward are let through.
-            waiting_too: Also where backward has not come yet: after Ctrl-C, say, it never will.
+            for_lookup: Another lookup follows. The last lookups that may share its backward are kept.
+            waiting_too: Expire also lookups whose backward is pending: after Ctrl-C, for example, it never runs.
 
         Raises:
-            RuntimeError: one of them waits for its backward, or its backward is running; or as `check`.
+            RuntimeError: the backward of one of them is pending (unless `waiting_too`) or running; or as `check`.
         """
         self.check()
         late = list(self._last)[: max(len(self._last) - (self._lookups - 1 if for_lookup else 0), 0)]
@@ -108,7 +108,7 @@ class InFlight:
         for _ in late:
             self._last.popleft()
         try:
-            self._refuse_waiting(late, waiting_too=waiting_too)  # backward may have come on another thread
+            self._refuse_waiting(late, waiting_too=waiting_too)  # another thread may have started backward meanwhile
         except RuntimeError:
             self._last.extendleft(reversed(late))
             raise
@@ -126,5 +126,5 @@ class InFlight:
 
 
 def _waiting(notes: Iterable["weakref.ref[_Lookup]"]) -> list[_Lookup]:
-    """Those whose graph is alive and whose backward has not updated the rows."""
+    """Lookups whose graph is alive and whose backward has not updated the rows."""
     return [lookup for lookup in (note() for note in notes) if lookup is not None and not lookup.updated]

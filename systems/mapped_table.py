@@ -1,4 +1,4 @@
-"""Rows in files that are mapped into memory: what people do first when tables do not fit."""
+"""Rows in memory-mapped files: the simplest approach when tables do not fit in RAM."""
 
 import mmap
 import os
@@ -23,12 +23,12 @@ _SYNC_BYTES = 64 << 20
 
 
 class MappedFile:
-    """A file mapped as one tensor, `elements`, all of its blocks allotted before anything is stored.
+    """A file mapped as one tensor, `elements`, with all of its blocks allocated in advance.
 
     The kernel reads pages one by one, as they are touched (`MADV_RANDOM`).
 
     Raises:
-        OSError: the drive has no room for it. Were it to notice later, a store through the map would end the process.
+        OSError: the drive has no room for it. Without allocation, a store through the map would crash the process.
     """
 
     def __init__(self, path: Path, elements: int, dtype: torch.dtype) -> None:

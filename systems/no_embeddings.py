@@ -1,4 +1,4 @@
-"""A control: the same model with every embedding zero, so that a table shows what the embeddings are worth."""
+"""A control: the same model with every embedding zero; it shows how much the embeddings add to quality."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from systems.unique_counter import CountedSystem
 
 
 class NoEmbeddings(CountedSystem):
-    """Pools zeros, counts nothing. It fails verification by design: a yardstick for quality that is never ranked."""
+    """Returns zeros, counts nothing. It fails verification by design: a control for quality that is never ranked."""
 
     about = "No rows at all, every embedding is zero: it shows how good the model is without them, and is never ranked."
 

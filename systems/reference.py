@@ -1,4 +1,4 @@
-"""The right answer: one plain `nn.EmbeddingBag` per table, nothing fused, nothing cached."""
+"""The reference: one plain `nn.EmbeddingBag` per table, nothing fused, nothing cached."""
 
 from dataclasses import replace
 from typing import cast
@@ -14,7 +14,7 @@ from systems.unique_counter import CountedSystem
 
 
 class ReferenceSystem(CountedSystem):
-    """`nn.EmbeddingBag` with sparse gradients; the update is written out below and runs when a gradient arrives.
+    """`nn.EmbeddingBag` with sparse gradients; the update, written out below, runs in a gradient hook.
 
     A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
     which is what fbgemm's CPU kernel computes: with SGD, sum pooling and a CPU the two agree bitwise. (fbgemm 1.6 also

@@ -39,19 +39,19 @@ DISK: dict[str, str] = {
     "mapped_table": "systems.mapped_table:MappedTable",
     "rocksdb_table": "systems.rocksdb_table:RocksDBTable",
 }
-"""Of the contest of rows on a drive, `--tier disk`: its rivals, and all rows in RAM, the line to reach."""
+"""Systems of `--tier disk` with rows on a drive, and `full_ram`, all rows in RAM, as their upper bound."""
 
 ON_RANKS: dict[str, str] = {
     "full_gpu": "systems.sharded.by_torchrec:ShardedFullGPU",
     "freq_cache": "systems.sharded.collection:ShardedFreqCache",
     "torchrec_uvm_caching": "systems.sharded.by_torchrec:ShardedTorchrecUVMCaching",
 }
-"""What a name stands for with `--ranks`: the systems that several processes share."""
+"""`module:class` by name with `--ranks`: systems whose rows are sharded over several processes."""
 
 CONTROLS: dict[str, str] = {
     "no_embeddings": "systems.no_embeddings:NoEmbeddings",
 }
-"""Not systems but yardsticks: run by name, outside `all`."""
+"""Controls, not systems: run by name, outside `all`."""
 
 _TARGETS = ChainMap(SYSTEMS, APPROXIMATE, DISK, CONTROLS)
 
@@ -66,7 +66,7 @@ class UnknownSystem(ValueError):
 class Variant:
     """A system and the values of its parameters, e.g. `fbgemm_uvm_caching[policy=lfu]`.
 
-    `name` is a registered name or a `module:class` of one's own.
+    `name` is a registered name or a `module:class` outside this package.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Variant:
 def read_variant(text: str, *, known: Sequence[str], what: str) -> Variant:
     """Read `name` or `name[key=value,...]`, parameters in their order.
 
-    A `module:class` is taken whether it is `known` or not. `what` is a word for what has such names, in messages.
+    A `module:class` is accepted whether it is `known` or not. `what` is the noun for such names in messages.
 
     Raises:
         UnknownSystem: malformed, or an unknown name.
@@ -111,13 +111,13 @@ def read_variant(text: str, *, known: Sequence[str], what: str) -> Variant:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """`did you mean this or that?`, or nothing."""
+    """`did you mean this or that?`, or an empty string."""
     found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def check_parameters(variant: Variant, variants: Mapping[str, Sequence[str]]) -> None:
-    """Compare the parameters of a variant with what its class takes: values by parameter name.
+    """Check the parameters of a variant against the values that its class allows, by parameter name.
 
     Raises:
         UnknownSystem: there is no such parameter or value.
@@ -137,11 +137,11 @@ def split_list(text: str) -> list[str]:
 
 
 def load(variant: Variant, *, on_ranks: bool = False) -> type[EmbeddingSystem]:
-    """Import a variant's class, with `on_ranks` the form of it that several processes share.
+    """Import a variant's class; with `on_ranks` its sharded form.
 
     Raises:
-        UnknownSystem: the module has no such class, or the class no such parameter or value, or there is no such form.
-        ImportError: the module or what it needs is not installed.
+        UnknownSystem: the module has no such class, the class no such parameter or value, or no sharded form exists.
+        ImportError: the module or one of its dependencies is not installed.
     """
     from systems.contract import EmbeddingSystem
 

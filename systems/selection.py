@@ -1,12 +1,12 @@
-"""What the words of `--systems` stand for."""
+"""Systems that each word of `--systems` selects."""
 
 import itertools
 
 from systems.registry import SYSTEMS, UnknownSystem, Variant, split_list
 
-_ALSO = {"freq_cache": ("freq_cache[policy=lfu]", "freq_cache[look_ahead=4]")}  # by default it knows frequencies alone
+_ALSO = {"freq_cache": ("freq_cache[policy=lfu]", "freq_cache[look_ahead=4]")}  # the default only uses frequencies
 
-_TUNED = {  # what fbgemm and torchrec have for speed; which of it is fastest depends on ids and link
+_TUNED = {  # fbgemm's and torchrec's settings for speed; which one is fastest depends on ids and link
     f"{library}_{name}": tuple(f"{library}_{name}[{setting}]" for setting in settings)
     for library in ("torchrec", "fbgemm")
     for name, settings in {
@@ -16,17 +16,17 @@ _TUNED = {  # what fbgemm and torchrec have for speed; which of it is fastest de
 }
 
 ALL = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ())))
-"""What `all` stands for on a CPU: every system as it is by default, with further variants of it right behind."""
+"""`all` on a CPU: every system with its defaults, followed by further variants of it."""
 
 ALL_ON_CUDA = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ()), *_TUNED.get(name, ())))
-"""What `all` stands for on a CUDA device: the rivals as their authors would tune them, too."""
+"""`all` on a CUDA device: `ALL`, and fbgemm's and torchrec's systems as their authors would tune them."""
 
 ALL_ON_RANKS = (
     *("full_gpu", "full_gpu[sharding=row_wise]"),
     *("freq_cache", "freq_cache[placement=rows]", "freq_cache[placement=misses]"),
     "torchrec_uvm_caching",
 )
-"""What `all` stands for there."""
+"""`all` with `--ranks`."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "all": ALL,
@@ -46,11 +46,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         ),
     ),
 }
-"""What one word of `--systems` stands for, on a CPU; the exact one among the approximate systems is their bound."""
+"""Systems by word of `--systems`, on a CPU; `full_gpu` among the approximate systems is the exact upper bound."""
 
 
 def parse_systems(text: str, *, every: tuple[str, ...] = ALL) -> list[Variant]:
-    """The variants that `--systems` names, in order, each once; words of `GROUPS` stand for several, `all` for `every`.
+    """Parse `--systems` into variants, in order, each once; words of `GROUPS` select several, `all` selects `every`.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.

@@ -1,4 +1,4 @@
-"""What a system is built from: tables, an optimizer, a device and a budget."""
+"""The specification of a system: tables, an optimizer, a device and a budget."""
 
 import enum
 import math
@@ -16,10 +16,10 @@ _MOST = float(np.finfo(np.float32).max)
 
 
 def check_hyper_parameters(values: Mapping[str, float]) -> None:
-    """Refuse hyper-parameters that would spoil rows.
+    """Refuse hyper-parameters that would make rows non-finite or wrong.
 
     Raises:
-        TypeError: one is no number; the message names it.
+        TypeError: one is not a number; the message names it.
         ValueError: one is below 0, too large for fp32 or NaN; the message names it.
     """
     for name, value in values.items():
@@ -44,13 +44,13 @@ class SparseOptimizer:
     """A sparse optimizer with every hyper-parameter explicit: library defaults differ between versions.
 
     Row-wise Adagrad is fbgemm's: `state += mean(g * g); row -= lr * g / (sqrt(state) + eps)`, `g` being a row's
-    gradient summed over the batch; its state is one number per row. Adagrad has one per element: `state += g * g`, and
-    the rest alike.
+    gradient summed over the batch; its state is one number per row. Adagrad has one number per element, with
+    `state += g * g` and the same update.
 
     Attributes:
         weight_decay: Row-wise Adagrad adds `weight_decay * row` to the gradient, Adam decays as `torch.optim.AdamW`
-            does; rows that a batch does not name stay as they are.
-        max_gradient: Of every element of the gradient of what was pooled, the largest size; larger ones are cut to it.
+            does; rows that are not in a batch are not decayed.
+        max_gradient: Maximum magnitude of an element of the pooled output's gradient; larger ones are clipped to it.
     """
 
     kind: OptimizerKind
@@ -62,7 +62,7 @@ class SparseOptimizer:
     max_gradient: float = math.inf
 
     def __post_init__(self) -> None:
-        """Round the learning rate to fp32: some kernels hold it so and others in fp64, and all must train alike.
+        """Round the learning rate to fp32: some kernels keep it in fp32, others in fp64, and all must train alike.
 
         Raises:
             TypeError, ValueError: as `check_hyper_parameters`.
@@ -117,10 +117,10 @@ class DeviceBytes(_Bytes):
 
 
 class HostBytes(_Bytes):
-    """Rows on a drive: what a system keeps in memory for them fits `total_bytes`, the page cache of its files included.
+    """Memory for rows on a drive: all of the system's memory fits `total_bytes`, the page cache of its files included.
 
-    That is slots, policy, index, map of the file, caches of a library and staging. Whoever runs the system holds it to
-    that, with a memory control group say; a system that manages its memory itself plans to stay below.
+    That is slots, policy, index, map of the file, caches of a library and staging. The caller enforces the limit, with
+    a memory control group for example; a system that manages its memory itself plans to stay below.
     """
 
 
@@ -135,7 +135,7 @@ class SystemSpec:
         tables: The tables. Their order fixes the order of features in the output; each keeps its rows in its own
             `data_type`.
         optimizer: Applied inside backward.
-        table_optimizers: Those of single tables, by name: the same with other hyper-parameters.
+        table_optimizers: Optimizers of single tables, by name: the same kind with other hyper-parameters.
         device: Where lookups compute: `cpu` or `cuda`.
         budget: How much of the device the system may use. Systems without a cache ignore a ratio.
         batch_lookups: Ids per batch over all features, an upper bound; sizes staging buffers and bounds working sets.
@@ -185,7 +185,7 @@ class SystemSpec:
 
     @property
     def budget_bytes(self) -> int:
-        """The budget in bytes: a ratio is that of all rows with their state."""
+        """The budget in bytes; a ratio is a share of the bytes of all rows with their state."""
         if isinstance(self.budget, CacheRatio):
             return int(self.budget.ratio * (self.row_bytes + self.state_bytes))
         return self.budget.total_bytes
@@ -208,13 +208,13 @@ def row_bytes_of(table: EmbeddingBagConfig) -> int:
 
 
 def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) -> tuple[int, ...]:
-    """The shape of a table's weight or of a state."""
+    """Shape of a table's weight or of one of its states."""
     by_row = optimizer.state_shapes(4).get(entry) == 1
     return (table.num_embeddings,) if by_row else (table.num_embeddings, table.embedding_dim)
 
 
 def refused(spec: SystemSpec, who: str, *, row_types: Collection[torch.dtype], takes_weights: bool) -> str:
-    """Why a system cannot have these row types or per-sample weights; empty where it can."""
+    """Why a system does not support these row types or per-sample weights; empty if it does."""
     if names := [table.name for table in spec.tables if row_type_of(table) not in row_types]:
         taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in row_types))
         return f"{who} keeps rows in {taken}: change the data_type of {', '.join(names)}"
@@ -230,7 +230,7 @@ def refused(spec: SystemSpec, who: str, *, row_types: Collection[torch.dtype], t
 
 
 def refused_of_torchrec(spec: SystemSpec, who: str) -> str:
-    """What torchrec's modules take and most systems do not, where a spec has it; else empty."""
+    """Why a system without `like_torchrec` does not support this spec's torchrec options; empty if it does."""
     if twice := _twice([name for table in spec.tables for name in table.feature_names]):
         return f"{who} serves a feature from one table: used twice: {twice}"
     for table in spec.tables:
@@ -244,5 +244,5 @@ def refused_of_torchrec(spec: SystemSpec, who: str) -> str:
 
 
 def _twice(names: Sequence[str]) -> str:
-    """The names that are there more than once."""
+    """The names that occur more than once, joined by commas."""
     return ", ".join(sorted({name for name in names if names.count(name) > 1}))

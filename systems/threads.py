@@ -1,9 +1,9 @@
-"""Threads that work beside the training thread, and leave the cores to it.
+"""Background threads that leave the cores to the training thread.
 
 A thread that runs one torch operation on several cores opens an OpenMP team of its own, and keeps it. libgomp then has
 more threads than there are cores, and none of them spins at barriers any more, those of the training thread included:
-every operation waits to be woken, even while the helper sleeps. So threads beside training are `Worker`s or those of
-a `pool_of`, which compute alone.
+every operation waits to be woken, even while the background thread sleeps. So background threads are `Worker`s or
+threads of a `pool_of`: torch runs single-threaded on them.
 
 Python raises KeyboardInterrupt on the main thread alone, between any two instructions. Work that must not be left half
 done runs on a `Worker`, or inside `interrupts_deferred`.
@@ -27,12 +27,12 @@ _setting = threading.Lock()
 
 
 def compute_alone() -> None:
-    """Have torch compute on the calling thread alone, which is new, and as before on every other one, begun or not.
+    """Make torch single-threaded on the calling thread, which is new; other threads keep their number, started or not.
 
-    `torch.set_num_threads` changes the calling thread, and what threads begin with that start to compute later.
+    `torch.set_num_threads` changes the calling thread, and the default of threads that start to compute later.
     """
     with _setting:
-        others = torch.get_num_threads()  # of a thread that is new: what threads begin with
+        others = torch.get_num_threads()  # on a new thread this is the default of all threads
         torch.set_num_threads(1)
         restoring = threading.Thread(target=torch.set_num_threads, args=(others,))
         restoring.start()
@@ -40,20 +40,20 @@ def compute_alone() -> None:
 
 
 def cores() -> int:
-    """Threads that may share what this thread has to do. A `Worker` has as many as torch computed with at its start."""
+    """Number of threads that may share this thread's work. On a `Worker`: torch's number of threads when it started."""
     return getattr(_here, "cores", None) or torch.get_num_threads()
 
 
 _LOOK_S = 1.0
-"""After so long a thread that waits for a task looks again: another one that waited may have been interrupted."""
+"""Seconds between polls of a thread that waits for a task: another waiting thread may have been interrupted."""
 
 
 class Task(Generic[T]):
-    """Work that was given to a `Worker`.
+    """A function submitted to a `Worker`.
 
     Attributes:
-        done: It has ended.
-        error: The exception that ended it.
+        done: Whether the function has ended.
+        error: The exception that it raised.
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -65,7 +65,7 @@ class Task(Generic[T]):
         self._running.acquire()
 
     def run(self) -> None:
-        """Do the work. The worker's thread calls this once."""
+        """Call the function. The worker's thread calls this once."""
         try:
             if self._work is not None:
                 self._value = self._work()
@@ -76,16 +76,16 @@ class Task(Generic[T]):
         self._running.release()
 
     def wait(self) -> None:
-        """Return when the work has ended. An exception may end the wait at any instruction, and it may be repeated.
+        """Return when the function has ended. The wait may be interrupted at any instruction, and may be repeated.
 
-        `concurrent.futures` does not have that: an interrupt within its locks, which are Python's, leaves them locked.
+        `concurrent.futures` does not allow that: an interrupt within its locks, which are Python's, leaves them locked.
         """
         while not self.done:
             if self._running.acquire(timeout=_LOOK_S):
                 self._running.release()
 
     def result(self) -> T:
-        """What the work returned, once it has ended. Raises what it raised."""
+        """Wait for the function to end; return its value, or raise its exception."""
         self.wait()
         if self.error is not None:
             raise self.error
@@ -93,12 +93,12 @@ class Task(Generic[T]):
 
 
 def pool_of(threads: int, name: str) -> ThreadPoolExecutor:
-    """A pool of so many threads, of which each computes alone."""
+    """A pool of `threads` threads, each with single-threaded torch."""
     return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=compute_alone)
 
 
 class Worker:
-    """A thread that does what it is given in that order, and computes alone. It keeps alive only what it has to do."""
+    """A thread that runs submitted functions in order, with single-threaded torch. It holds only pending tasks."""
 
     def __init__(self, name: str) -> None:
         self._tasks = SimpleQueue[Task[Any] | None]()
@@ -108,13 +108,13 @@ class Worker:
         self.submit(compute_alone).result()
 
     def submit(self, work: Callable[[], T]) -> Task[T]:
-        """Have the thread do some work after all that it was given before."""
+        """Queue a function to run on the thread after all that were submitted before."""
         task = Task(work)
         self._tasks.put(task)
         return task
 
     def close(self) -> None:
-        """End the thread after the task in hand, and wait for its end."""
+        """Stop the thread after its current task, drop the queued ones, and join it."""
         try:
             while True:
                 self._tasks.get_nowait()
@@ -128,15 +128,15 @@ def _work_on(tasks: "SimpleQueue[Task[Any] | None]", cores: int) -> None:
     _here.cores = cores
     while (task := tasks.get()) is not None:
         task.run()
-        del task  # else it would live until the next one comes
+        del task  # else it would live until the next task arrives
 
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Have Ctrl-C wait until the work inside is done: for milliseconds of work, never where it waits for a device."""
+    """Defer Ctrl-C to the end of the block: for milliseconds of work, never around a wait for a device."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # other threads are not interrupted; what is no function is not Python's to call later
+        yield  # only the main thread is interrupted; a handler that is not a function cannot be called later
         return
     came: list[FrameType | None] = []
     try:

@@ -1,7 +1,7 @@
-"""torchrec's own way: `DistributedModelParallel` around an `EmbeddingBagCollection`, every table pinned to UVM.
+"""UVM set up by torchrec: `DistributedModelParallel` around an `EmbeddingBagCollection`, every table pinned to UVM.
 
 The plan is written by hand, so no planner can promote a table to the device. One process, one rank. On a CPU torchrec
-silently builds HOST tables for the same plan; `placement` is read off the live TBEs and says so.
+silently builds HOST tables for the same plan; `placement` is read from the live TBEs and reports that.
 """
 
 from collections.abc import Iterator
@@ -51,13 +51,13 @@ class TorchrecUVM(UVM):
         self._hold({table.name: (tbe, index) for table, tbe, index in tables_in(parallel)})
         for tbe in self._tbes:
             count_updates_alone(tbe)
-        # torchrec remembers the key order of the first batch and takes later ones for the same: it gets one order only
+        # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)
 
     def plan(
         self, collection: EmbeddingBagCollection, sharder: EmbeddingBagCollectionSharder
     ) -> EmbeddingModuleShardingPlan:
-        """Where torchrec puts every table, and with which kernel."""
+        """Sharding plan: every table on rank 0 with `kernel`."""
         return construct_module_sharding_plan(
             collection,
             {table.name: table_wise(rank=0, compute_kernel=self.kernel.value) for table in self.spec.tables},
@@ -68,7 +68,7 @@ class TorchrecUVM(UVM):
         )
 
     def fused_parameters(self) -> dict[str, Any]:
-        """What torchrec hands to the TBE's constructor; unknown names pass through."""
+        """Arguments that torchrec passes on to the TBE's constructor; unknown names pass through."""
         return {
             **optimizer_options(self.spec.optimizer),
             "uvm_host_mapped": self.spec.parameters.get("memory") == "host_mapped",
@@ -107,7 +107,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
         return {
             **super().fused_parameters(),
             **self.caching_options(),
-            # torchrec takes a load factor; the one that gives these sets after fbgemm's own rounding
+            # torchrec takes a load factor: this one gives `cache_sets` sets after fbgemm's own rounding
             "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec, self.spec.tables) / self.spec.rows),
         }
 
@@ -155,7 +155,7 @@ class Holder(nn.Module):
 
 
 def _ensure_process_group(device: torch.device) -> None:
-    """One rank talking to itself; a store in memory needs no port."""
+    """Create a process group of one rank, if there is none; a store in memory needs no port."""
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         store = dist.HashStore()  # type: ignore[attr-defined] # missing from torch's list of exports
@@ -168,7 +168,7 @@ def sharded_in(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollect
 
 
 def tables_in(parallel: DistributedModelParallel) -> Iterator[tuple[Any, TBE, int]]:
-    """What torchrec keeps here: a table or a part of one, as torchrec describes it, its TBE, and its place there."""
+    """The tables or shards on this rank: torchrec's configuration of each, its TBE, and its index in that TBE."""
     for lookup in sharded_in(parallel)._lookups:
         for kernel in lookup._emb_modules:
             for index, table in enumerate(kernel._config.embedding_tables):

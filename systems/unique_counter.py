@@ -46,13 +46,13 @@ class UniqueCounter:
         return sum(self._unique.values())
 
     def counters(self, **traffic: Any) -> Counters:  # noqa: ANN401 - of several types
-        """Counters with what was counted here, and what is known of traffic beside."""
+        """Counters with the counts of this object and `traffic`."""
         if not self.steps:
             return Counters(steps=0)
         return Counters(steps=self.steps, lookups=self.lookups, unique_ids=self.unique_ids, **traffic)
 
     def all_resident(self) -> Counters:
-        """Counters of a system whose rows are all where they are computed on."""
+        """Counters of a system whose rows are all on the device that computes."""
         return self.looked_up_in_place([], bytes_fetched=0, bytes_written_back=0)
 
     def uncached_uvm(self, optimizer: SparseOptimizer) -> Counters:
@@ -77,9 +77,9 @@ class UniqueCounter:
         )
 
     def looked_up_in_place(self, elsewhere: Sequence["UniqueCounter"], **bytes_moved: int) -> Counters:
-        """Counters of a system that moves no row: those that `elsewhere` counted are pooled on the host.
+        """Counters of a system that moves no rows: the lookups that `elsewhere` counted are pooled on the host.
 
-        Bytes are not known, because they are those of rows: pooled vectors and their gradients cross the link instead.
+        Bytes are None, because they count rows: pooled vectors and their gradients cross the link instead.
         """
         missed = {name: rows for counter in elsewhere for name, rows in counter._unique.items()}
         return self.counters(
@@ -93,7 +93,7 @@ class UniqueCounter:
 
 
 class CountedSystem(EmbeddingSystem):
-    """A system that shows `_counter` its batches. To write: all of an `EmbeddingSystem` but what is here."""
+    """A system with a `UniqueCounter`, `_counter`. Subclasses implement the rest of `EmbeddingSystem`."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)

@@ -1,4 +1,4 @@
-"""Whether the exact systems of a setting agree on the rows that their cells read back after training."""
+"""Comparison of rows after training between the exact systems of a setting."""
 
 import logging
 import math
@@ -20,36 +20,36 @@ log = logging.getLogger(__name__)
 
 _NAME = "rows after training, beside "
 _ALLOWED = 0.01
-"""Of what the first 16 steps did to a row, where sums are not taken in the same order: see `largest_difference`.
+"""Tolerance relative to a row's change in the first 16 steps, where sums have another order: see `largest_difference`.
 
-Embeddings trained beside noise of 1e-7 and 1e-6 in every pooled number and gradient came within 4e-4 there, with SGD at
-a rate of 1 and row-wise Adagrad at 0.01; after 600 steps of that SGD half of the rows were off by a sixth, and some by
-all that training did.
+With noise of 1e-7 and 1e-6 in every pooled number and gradient, trained rows differed by at most 4e-4 after 16 steps,
+with SGD at a learning rate of 1 and row-wise Adagrad at 0.01; after 600 steps of that SGD half of the rows differed by
+a sixth, and some by their whole change.
 """
 _TYPICAL = 0.1
 _ROUNDING = 2.0**-14
-"""Share of a row's length that counts as moved: at `_ALLOWED` some eight roundings of the row itself."""
+"""Share of a row's norm that counts as changed in any case: at `_ALLOWED` some eight roundings of the row itself."""
 
 Rows = Mapping[str, npt.NDArray[Any]]
-"""What `suite.run.cell.sampled_rows` wrote."""
+"""Arrays by name, as `suite.run.cell.sampled_rows` writes them."""
 
 
 def path_of(out: Path, key: str) -> Path:
-    """Where the rows of a cell are kept."""
+    """File of a cell's sampled rows."""
     return out / "rows" / f"{key}.npz"
 
 
 def compared(records: Sequence[Record], out: Path) -> list[Record]:
-    """The records with a check of their rows, or as `wrong_answer`; those in which nothing changes are left out.
+    """Copies of records with a check of their rows, or as `wrong_answer`; unchanged records are left out.
 
-    Records of one setting and round are compared with `reference`, where its rows are there, else with the baseline's,
-    else with the first one's.
+    Records of one setting and round are compared with `reference`, if its rows exist, else with the baseline, else with
+    the first record.
     """
     exact = [
         record
         for record in records
         if record.status is Status.OK
-        and record.cell.ranks is None  # they are compared with one process as they end
+        and record.cell.ranks is None  # sharded cells are compared with one process in their verification
         and record.verification is not None
         and record.measurement is not None
         and record.measurement.exact
@@ -71,7 +71,7 @@ def compared(records: Sequence[Record], out: Path) -> list[Record]:
 
 
 def drop_rows(records: Sequence[Record], out: Path) -> None:
-    """Remove the rows of those that have their check; what they were compared with stays, for cells that run later."""
+    """Remove the rows of records that have a check; the anchor's rows stay, for cells that run later."""
     for record in records:
         if record.status.good and _own_checks(record):
             path_of(out, record.key).unlink(missing_ok=True)
@@ -85,14 +85,14 @@ def same_arithmetic(one: Record, other: Record) -> bool:
 
 
 def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[float, str]:
-    """How far apart two systems are in the row where they are furthest, and which that is.
+    """Largest difference of a row between two systems, and the name of that row.
 
     Args:
-        ours: Of the system under test.
-        theirs: Of the one that is taken for right.
-        bitwise: Take the largest absolute difference of a number. Else, and after the first steps alone, the length of
-            the difference, relative to how far training moved the row (for optimizer state, to the state's own length)
-            and a tenth of the median of that: of an update that is lost, the difference is as long as the move.
+        ours: Rows of the system under test.
+        theirs: Rows of the system that it is compared with.
+        bitwise: Take the largest absolute difference of an element. Else, for rows after the first steps only, take the
+            norm of the difference, relative to the norm of the row's change (for optimizer state, of the state) plus a
+            tenth of the median of that: a lost update makes the difference as large as the change.
     """
     alike = ours.keys() == theirs.keys() and all(ours[name].shape == theirs[name].shape for name in ours)
     if not alike or any(not np.array_equal(ours[name], theirs[name]) for name in ("table", "id")):
@@ -117,10 +117,10 @@ def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[floa
 
 
 def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
-    """The record with a check of its rows beside the anchor's; where that fails nothing else of it is kept."""
+    """Copy of the record with a check of its rows against the anchor's; if it fails, without measurement and times."""
     bitwise = same_arithmetic(record, anchor)
     if REFERENCE in (record.cell.system, anchor.cell.system) and math.frexp(record.cell.lr)[0] != 0.5:
-        bitwise = False  # fbgemm before 1.8 rounds the step apart, which changes nothing at a power of two alone
+        bitwise = False  # fbgemm before 1.8 rounds the step too, which is exact only at a power of two
     allowed = 0.0 if bitwise else _ALLOWED
     difference, where = largest_difference(rows[record.key], rows[anchor.key], bitwise=bitwise)
     passed = difference <= allowed
@@ -128,7 +128,7 @@ def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
     check = Check(
         name=_NAME + anchor.cell.system,
         passed=passed,
-        max_difference=min(difference, sys.float_info.max),  # JSON knows no infinity
+        max_difference=min(difference, sys.float_info.max),  # JSON has no infinity
         tolerance=allowed,
         detail="" if passed else f"{where}: differs by {difference:.3g}{relative}, allowed {allowed:g}",
     )
@@ -153,16 +153,16 @@ def _own_checks(record: Record) -> list[Check]:
 
 
 def _rank(record: Record) -> int:
-    """Sorts those that others are compared with to the front."""
+    """Sort key that puts `reference`, then the baseline, first."""
     return 0 if base_name(record.cell.system) == REFERENCE else 1 if is_baseline(record.cell.system) else 2
 
 
 def _read(path: Path) -> Rows | None:
-    """The rows of a cell; None where the file is gone, or is none."""
+    """The rows of a cell; None if the file is missing or invalid."""
     try:
         with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
             if sum(member.file_size for member in archive.zip.infolist()) > os.fstat(file.fileno()).st_size:
-                return None  # what the cell wrote is not compressed
+                return None  # compressed, so not written by a cell
             rows = dict(archive)
     except Exception as error:  # damage shows as whatever numpy or zipfile raises
         if not isinstance(error, FileNotFoundError):
@@ -174,7 +174,7 @@ def _read(path: Path) -> Rows | None:
 def _are_rows(rows: Rows) -> bool:
     """Whether arrays are what `suite.run.cell.sampled_rows` writes: by row, numbers beside a table and an id."""
     if not {"table", "id"} <= rows.keys() or not all(isinstance(values, np.ndarray) for values in rows.values()):
-        return False  # a member that is no array comes as its bytes
+        return False  # numpy returns a member that is not an array as bytes
     count = rows["id"].size
     numbers = {name: values for name, values in rows.items() if name not in ("table", "id")}
     return (
@@ -195,6 +195,6 @@ def _bitwise(record: Record) -> bool:
 
 
 def _lengths(values: npt.NDArray[Any], *, order: float = 2) -> npt.NDArray[np.float64]:
-    """Of every row, its norm."""
+    """Norm of every row, float64 `[n]`."""
     rows = values.reshape(len(values), -1).astype(np.float64)
     return np.asarray(np.linalg.norm(rows, ord=order, axis=1))

@@ -1,4 +1,4 @@
-"""Watches the machine while systems take turns."""
+"""Monitor of the machine during alternating timing."""
 
 import os
 import time
@@ -16,14 +16,14 @@ from suite.run.start import Forkserver
 _OTHERS_SHARE = 0.05
 _STOLEN_SHARE = 0.01
 _THROTTLED_SHARE = 0.01
-"""Above these, turns count as disturbed. They are judgements of ours; `suite.doctor` warns at the same ones."""
+"""Thresholds of interference, chosen by judgement; `suite.doctor` warns at the same ones."""
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
-"""Drivers whose sensors are on the CPU, the best first."""
+"""Drivers of CPU temperature sensors, in order of preference."""
 _THROTTLE_COUNTS = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
 
 
 class MachineMonitor:
-    """Begins when it is made; with `cuda` the GPU is watched too."""
+    """Monitors the machine from its construction on; with `cuda` the GPU too."""
 
     def __init__(self, *, cuda: bool) -> None:
         self._cuda = cuda
@@ -33,11 +33,11 @@ class MachineMonitor:
 
     @property
     def wall_s(self) -> float:
-        """Seconds since then."""
+        """Seconds since construction."""
         return time.monotonic() - self._start
 
     def conditions(self, *, complete: bool) -> Conditions:
-        """What was seen since; `complete`: its processes ended by themselves, so that their CPU time is known."""
+        """Conditions since construction; `complete`: all workers exited by themselves, so their CPU time is known."""
         passed = _CpuTimes(*(after - before for after, before in zip(_cpu_times(), self._before, strict=True)))
         available_s = max(passed.available_s, 1e-9)
         others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / available_s)
@@ -50,7 +50,7 @@ class MachineMonitor:
 
 
 def disturbances(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
-    """What disturbed systems that took turns for so long, a sentence each; empty where nothing did."""
+    """Sentences about interference with timings that took `wall_s` seconds; empty if there was none."""
     start, end = seen.start, seen.end
     found = []
     if seen.others_cpu_share is not None and seen.others_cpu_share >= _OTHERS_SHARE:
@@ -71,7 +71,7 @@ def disturbances(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
 
 
 def machine_state(*, cuda: bool) -> MachineState:
-    """Load, clocks, temperature and throttling at this moment; with `cuda` also those of the GPU."""
+    """Current load, clocks, temperature and throttling; with `cuda` also of the GPU."""
     return MachineState(
         load=os.getloadavg()[0],
         cpu_mhz=_cpu_mhz(),
@@ -82,7 +82,7 @@ def machine_state(*, cuda: bool) -> MachineState:
 
 
 class _CpuTimes(NamedTuple):
-    """Seconds so far: of the CPUs that this process may use, and of this process and its workers that ended."""
+    """Total seconds so far of the CPUs that this process may use, and of this process and its exited workers."""
 
     available_s: float
     busy_s: float
@@ -95,7 +95,7 @@ def _cpu_times() -> _CpuTimes:
     watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows
     return _CpuTimes(
         available_s=time.monotonic() * len(watched),
-        # interrupts are left out: most are the cell's own, of its disk and its device
+        # without interrupts: most belong to the cell's own disk and device
         busy_s=sum(row.user + row.nice + row.system for row in watched),
         stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
         own_s=own.user + own.system + own.children_user + own.children_system + Forkserver.kept_s(),
@@ -110,7 +110,7 @@ def _cpu_mhz() -> float | None:
 
 
 def _cpu_celsius() -> float | None:
-    with suppress(OSError, AttributeError):  # psutil offers no such function on some systems
+    with suppress(OSError, AttributeError):  # psutil lacks the function on some systems
         sensors = psutil.sensors_temperatures()
         for name in _SENSORS:
             if sensors.get(name):
@@ -126,7 +126,7 @@ def _cpu_throttled() -> int | None:
 
 
 def _gpu_state(nvml: Any, gpu: Any) -> dict[str, Any]:  # noqa: ANN401 - a module and an opaque handle
-    """What NVML says of the GPU; each question may be one that this kind of device does not answer."""
+    """State of the GPU from NVML, without the values that this kind of device does not report."""
     questions: dict[str, Callable[[], float]] = {
         "gpu_mhz": lambda: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
         "gpu_celsius": lambda: int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),

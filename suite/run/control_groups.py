@@ -1,4 +1,4 @@
-"""Where the control group of this process is, what it grants, and how one is made below it.
+"""The control group of this process: its folder, its CPU quota, and creation of groups below it.
 
 Sources: the kernel's cgroup-v1/memory.rst, cgroup-v2.rst and sched-bwc.rst; systemd's CGROUP_DELEGATION.md and
 org.freedesktop.systemd1(5).
@@ -15,15 +15,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 PREFIX = "embedding-suite-"
-"""Of the names of our groups; the number of the process that made one follows."""
+"""Prefix of the names of our groups; the PID of the process that made the group follows."""
 _LEAF = f"{PREFIX}main"
-"""Version 2: where the other processes of a group go that gets groups below it; it may have either, not both."""
+"""Child group for a group's own processes, version 2: a group may have processes or child groups, not both."""
 _ATTEMPTS = 5
 _PAUSE_S = 0.01
 _POLL_S = 0.25
 _BUS_TIMEOUT_S = 20.0
 _DELEGATED = ("user.delegate", "trusted.delegate")
-"""Marks of systemd on the folder of a group that it leaves to others."""
+"""Extended attributes that systemd sets on the folder of a delegated group."""
 REMEDY_1 = (
     "run as root, in a container of `docker run --privileged ...`, or make a group for yourself first: "
     "`sudo mkdir {0}/mine && sudo chown -R $USER {0}/mine && echo $$ | sudo tee {0}/mine/cgroup.procs`"
@@ -35,11 +35,11 @@ REMEDY_2 = (
 
 
 class CgroupUnavailable(RuntimeError):
-    """This process cannot be held to a limit.
+    """The memory of this process cannot be limited.
 
     Args:
-        why: What stands against it.
-        remedy: What to do about it: a permission, or a command to run first.
+        why: The reason.
+        remedy: The remedy: a permission, or a command to run first.
     """
 
     def __init__(self, why: str, remedy: str) -> None:
@@ -50,7 +50,7 @@ class CgroupUnavailable(RuntimeError):
 
 @contextmanager
 def refusals_told(path: Path, remedy: str) -> Iterator[None]:
-    """What the kernel refuses below a group is a `CgroupUnavailable`."""
+    """Convert an `OSError` of the kernel below the group `path` to `CgroupUnavailable`."""
     try:
         yield
     except OSError as error:
@@ -60,7 +60,7 @@ def refusals_told(path: Path, remedy: str) -> Iterator[None]:
 
 
 def own_group(root: Path) -> tuple[int, Path]:
-    """Version and folder of the group that counts this process's memory; a container's is the topmost it sees."""
+    """Version and folder of the group that counts this process's memory; in a container the topmost visible one."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
@@ -82,7 +82,7 @@ def own_group(root: Path) -> tuple[int, Path]:
 
 
 def granted_cpus(root: Path = Path("/")) -> float:
-    """CPUs that the tightest quota on this process grants; infinite where there is none.
+    """Number of CPUs under the tightest quota on this process; infinite if there is none.
 
     In a container the path that `/proc/self/cgroup` names may be the host's; its own group is the topmost one.
 
@@ -109,7 +109,7 @@ def granted_cpus(root: Path = Path("/")) -> float:
 
 
 def made_counting(base: Path) -> tuple[Path, Path]:
-    """A new group of version 2 below another, and where its process goes back to.
+    """Create a group of version 2 below `base`. Returns its folder, and the group to which this process returns.
 
     Raises:
         CgroupUnavailable: it cannot be made.
@@ -124,16 +124,16 @@ def made_counting(base: Path) -> tuple[Path, Path]:
 
 
 def _count_below(base: Path) -> None:
-    """Have memory counted in groups below, which only a group without processes may, and the root of all groups."""
+    """Enable the memory controller for child groups; except the root, only a group without processes may do that."""
     for attempt in range(_ATTEMPTS):
-        if (base / "cgroup.events").exists():  # not the root of all
+        if (base / "cgroup.events").exists():  # not the root group
             (base / _LEAF).mkdir(exist_ok=True)
             for pid in (base / "cgroup.procs").read_text().split():
                 with suppress(ProcessLookupError):
                     (base / _LEAF / "cgroup.procs").write_text(pid)
         try:
             (base / "cgroup.subtree_control").write_text("+memory")
-        except OSError as error:  # one was started meanwhile
+        except OSError as error:  # a process was started meanwhile
             if error.errno != errno.EBUSY or attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(_PAUSE_S)
@@ -142,21 +142,21 @@ def _count_below(base: Path) -> None:
 
 
 def made(base: Path) -> Path:
-    """A new group below another, of this process's name."""
+    """Create a group below `base`, named after this process."""
     path = base / f"{PREFIX}{os.getpid()}"
-    with suppress(FileNotFoundError):  # of an earlier process with this number
+    with suppress(FileNotFoundError):  # left by an earlier process with this PID
         path.rmdir()
     path.mkdir()
     return path
 
 
 def parent_of_new(own: Path) -> Path:
-    """Where groups for those in a group are made."""
+    """Group below which new groups for processes of `own` are created."""
     return own.parent if own.name == _LEAF else own
 
 
 def is_ours(own: Path) -> bool:
-    """Whether systemd leaves this group to those in it."""
+    """Whether systemd has delegated this group to its processes."""
     for name in _DELEGATED:
         with suppress(OSError):
             if os.getxattr(parent_of_new(own), name) == b"1":
@@ -165,9 +165,9 @@ def is_ours(own: Path) -> bool:
 
 
 def in_scope(root: Path) -> Path:
-    """Have systemd, which owns the groups of its users and of root, move this process to a scope that it leaves to us.
+    """Make systemd, which owns the groups of users and of root, move this process to a new, delegated scope.
 
-    A process cannot go back to the scope it came from. systemd removes ours, and what is below, after the last process.
+    The process cannot return to its previous scope. systemd removes the new one, and groups below, once it is empty.
 
     Returns:
         The folder of the scope's group.
@@ -182,7 +182,7 @@ def in_scope(root: Path) -> Path:
     )
     _ask_systemd("StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", "4", *properties.split(), "0")
     deadline = time.monotonic() + _BUS_TIMEOUT_S
-    while True:  # the answer says that a job was queued
+    while True:  # systemd has only queued the job when it answers
         _, own = own_group(root)
         with suppress(FileNotFoundError):
             if own.name == unit and "memory" in (own / "cgroup.controllers").read_text().split():
@@ -196,7 +196,7 @@ def in_scope(root: Path) -> Path:
 
 
 def _ask_systemd(method: str, *arguments: str) -> None:
-    """Call systemd: that of this user, or of the system for root."""
+    """Call systemd: the user's instance, or the system's for root."""
     service = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
     busctl = shutil.which("busctl")
     if busctl is None:

@@ -1,4 +1,4 @@
-"""How many random reads the drive under a directory gives, past the page cache."""
+"""Random reads per second of the drive under a directory, with direct I/O."""
 
 import errno
 import json
@@ -18,31 +18,31 @@ import psutil
 from suite.records.measured import DriveSpeed
 
 IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems that are on no drive, although they may accept O_DIRECT."""
+"""File systems in memory, which may accept O_DIRECT too."""
 _READ_BYTES = 4096
 _DEEP = 32
 _BLOCK_BYTES = 8 << 20
 _FIO_S = 30.0
-"""For fio to start and end."""
+"""Seconds for fio to start and exit."""
 
 
 class CannotMeasure(RuntimeError):
-    """The drive cannot be measured here; the message says why, and what to do."""
+    """The drive cannot be measured here; the message has the reason and the remedy."""
 
 
 def measure(directory: Path, *, file_bytes: int = 1 << 30, seconds: float = 2.0) -> DriveSpeed:
-    """Write a file, read 4 KiB at random places of it, and remove it.
+    """Write a file, read blocks of 4 KiB at random offsets, and remove the file.
 
-    By fio where it is installed, else with `preadv` from as many threads as reads may wait. Both agree on a drive of
-    60,000 reads/s; on a faster one Python's lock may bound the second way.
+    Uses fio if it is installed, else `preadv` from as many threads as the queue depth. Both agree on a drive of 60,000
+    reads/s; on a faster one the GIL may limit the threads.
 
     Args:
-        directory: Where the file goes.
-        file_bytes: Its size; far more than a drive's own cache.
-        seconds: Of each of both measurements, at depth 1 and 32. Writing takes its time besides.
+        directory: Folder for the file.
+        file_bytes: Size of the file; far larger than a drive's own cache.
+        seconds: Duration of each measurement, at depth 1 and 32. Writing the file takes additional time.
 
     Raises:
-        CannotMeasure: no drive is there, it cannot be written, or it cannot be read past the page cache.
+        CannotMeasure: there is no drive, it cannot be written, or it does not support direct I/O.
     """
     kind = file_system(directory)
     remedy = f"set TMPDIR to a directory on a local drive, not {directory}"
@@ -70,14 +70,14 @@ def measure(directory: Path, *, file_bytes: int = 1 << 30, seconds: float = 2.0)
 
 
 def file_system(directory: Path) -> str:
-    """Kind of the file system of a directory that exists, as the kernel names it, such as `ext4`."""
+    """The kernel's name of the file system of an existing directory, such as `ext4`."""
     there = directory.resolve()
     kinds = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
     return next((kinds[folder] for folder in (there, *there.parents) if folder in kinds), "unknown")
 
 
 def _write(file: Path, file_bytes: int) -> None:
-    """Bytes that no drive can compress or store once, on the drive and nowhere else."""
+    """Write random bytes, which a drive cannot compress or deduplicate, and drop them from the page cache."""
     random_bytes = np.random.default_rng()
     with file.open("wb") as stream:
         for start in range(0, file_bytes, _BLOCK_BYTES):
@@ -88,11 +88,11 @@ def _write(file: Path, file_bytes: int) -> None:
 
 
 def _by_fio(file: Path, seconds: float) -> tuple[str, list[float]] | None:
-    """Who measured, and reads per second at both depths; None: fio is missing or cannot do it."""
+    """Measure with fio: its name, and reads per second at both depths; None: fio is missing or fails."""
     fio = shutil.which("fio")
     if fio is None:
         return None
-    # randrepeat=0: else the second run would find the places of the first in caches of the drive
+    # randrepeat=0: else the second run would read the offsets of the first from the drive's cache
     job = f"--name=reads --rw=randread --bs={_READ_BYTES} --direct=1 --ioengine=libaio --randrepeat=0 --readonly"
     clock = f"--time_based --runtime={round(seconds * 1000)}ms --output-format=json"
     said, figures = {}, []
@@ -100,7 +100,7 @@ def _by_fio(file: Path, seconds: float) -> tuple[str, list[float]] | None:
         command = [fio, *job.split(), *clock.split(), f"--iodepth={depth}", f"--filename={file}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + _FIO_S)
-            said = json.loads(done.stdout[done.stdout.index("{") :])  # notes may come first
+            said = json.loads(done.stdout[done.stdout.index("{") :])  # fio may print notes before it
             figures.append(float(said["jobs"][0]["read"]["iops"]))
         except (subprocess.SubprocessError, ValueError, LookupError):
             return None
@@ -108,7 +108,7 @@ def _by_fio(file: Path, seconds: float) -> tuple[str, list[float]] | None:
 
 
 def _by_threads(file: Path, seconds: float) -> tuple[str, list[float]]:
-    """As `_by_fio`, always.
+    """Measure with threads: as `_by_fio`, but never None.
 
     Raises:
         OSError: the file cannot be read past the page cache.
@@ -128,9 +128,9 @@ def _by_threads(file: Path, seconds: float) -> tuple[str, list[float]]:
 
 
 def _read(fd: int, blocks: int, seconds: float) -> int:
-    """Reads that one thread gets done."""
+    """Number of reads that one thread completes in `seconds`."""
     places, end, count = random.Random(), time.perf_counter() + seconds, 0
-    with mmap.mmap(-1, _READ_BYTES) as buffer:  # aligned, as O_DIRECT wants it
+    with mmap.mmap(-1, _READ_BYTES) as buffer:  # aligned, as O_DIRECT requires
         while not count or time.perf_counter() < end:
             os.preadv(fd, [buffer], places.randrange(blocks) * _READ_BYTES)
             count += 1

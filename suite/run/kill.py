@@ -1,4 +1,4 @@
-"""Ending a worker with everything that it started, and telling what became of one that ended by itself."""
+"""Killing a worker with all its processes, and the result of a worker that ended by itself."""
 
 import ctypes
 import os
@@ -15,28 +15,28 @@ from suite.run.logs import last_line
 from suite.run.messages import CellResult
 
 GRACE_S = 10.0
-"""How long a worker may take to end after its last word, or to be reaped after a kill."""
+"""Seconds that a worker may take to end after its last message, or to be reaped after a kill."""
 _ORPHANS_S = 5.0
-"""How long the end of what a worker left behind is waited for."""
+"""Seconds to wait for the end of a worker's orphans."""
 _SET_CHILD_SUBREAPER = 36
 """`PR_SET_CHILD_SUBREAPER` of Linux's prctl.h."""
 _ENTER_S = 1.0
-"""How long a process may take to enter a program."""
+"""Seconds that a process may take in exec."""
 MARK = "EMBEDDING_BENCH_WORKER"
-"""Environment variable with a value per worker. All that a worker starts inherits it, and is found by it even after it
-left the session and lost its parent."""
+"""Environment variable with a value per worker. All processes of a worker inherit it, and are found by it even after
+they left the session and lost their parent."""
 NO_MARK = 32 * "0"
-"""Has the length of every mark."""
+"""Placeholder of the length of every mark."""
 _KILL_COUNTS = tuple(
     map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
 )
-"""Where the kernel counts its kills for want of memory: cgroup v2, cgroup v1, the whole machine."""
+"""Files in which the kernel counts its out-of-memory kills: cgroup v2, cgroup v1, the whole machine."""
 
 
 def set_mark(mark: str) -> None:
-    """Change this process's mark where others read it: in the environment that it was started with.
+    """Overwrite this process's mark in its initial environment, where other processes read it.
 
-    Before anything else changes the variable.
+    Must run before anything else changes the variable.
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
@@ -46,9 +46,9 @@ def set_mark(mark: str) -> None:
 
 
 def adopt_orphans() -> None:
-    """Have the kernel make this process the parent of all its descendants whose own parent ends, until it ends itself.
+    """Make this process the child subreaper: orphaned descendants are reparented to it.
 
-    The programs that it enters keep to that, the processes that it forks do not.
+    The setting persists across exec, forked processes do not inherit it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
@@ -56,7 +56,7 @@ def adopt_orphans() -> None:
 
 
 def kill_children(*, spare: Container[int]) -> None:
-    """Kill every child of this process but those to be spared, and what these leave to it, and wait for their end."""
+    """Kill all children of this process except `spare`, and the orphans that these leave to it, and reap them."""
     end = time.monotonic() + _ORPHANS_S
     while time.monotonic() < end:
         found = [child for child in psutil.Process().children() if child.pid not in spare]
@@ -71,11 +71,11 @@ def kill_children(*, spare: Container[int]) -> None:
 
 
 def kill_marked(mark: str, *, spare: int) -> None:
-    """Kill every process that inherited this mark but the process `spare`, until there is none that can be killed.
+    """Kill every process that inherited this mark except the process `spare`, until none is left that can be killed.
 
-    Waits until they have ended: a large process lets go of its memory for a second after the kill.
+    Waits until they have ended: a large process takes a second to free its memory after the kill.
     """
-    psutil.process_iter.cache_clear()  # a number may be another process's by now
+    psutil.process_iter.cache_clear()  # PIDs may have been reused
     seen: set[int] = {spare}
     while found := [process for process in psutil.process_iter() if process.pid not in seen and _has(process, mark)]:
         for process in found:
@@ -88,7 +88,7 @@ def kill_marked(mark: str, *, spare: int) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process has not ended; one that nobody has reaped yet has."""
+    """Whether a process is running; a zombie is not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -103,7 +103,7 @@ def _has(process: psutil.Process, mark: str) -> bool:
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
-    """What a process was started with. While it is entering a program the kernel shows none: waits for the program."""
+    """Initial environment of a process. During exec the kernel shows none: waits for the end of exec."""
     end = time.monotonic() + _ENTER_S
     while not process.environ() and _enters(process) and time.monotonic() < end:
         time.sleep(0.002)
@@ -112,12 +112,12 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def _enters(process: psutil.Process) -> bool:
-    """Whether it has memory, as no thread of the kernel has, and no arguments yet, which come with its environment."""
+    """Whether a process is in exec: it has memory, unlike kernel threads, and no arguments or environment yet."""
     return bool(process.memory_info().vms and not process.cmdline())
 
 
 def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> CellResult:
-    """What became of a worker that ended without its last word."""
+    """Result of a worker that ended without one, from its exit code and log."""
     if returncode == -signal.SIGKILL and kernel_killed:
         return CellResult(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
     if returncode == -signal.SIGKILL:
@@ -134,16 +134,16 @@ def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"  # a realtime one
+        return f"signal {number}"  # a realtime signal
 
 
 def kernel_kills() -> int:
-    """How often the kernel has killed for want of memory, in this cgroup where there is one."""
+    """Number of the kernel's out-of-memory kills, in this cgroup if there is one."""
     return next((kills for path in _KILL_COUNTS if (kills := kills_in(path)) is not None), 0)
 
 
 def kills_in(path: Path) -> int | None:
-    """The kills for want of memory that a file of the kernel counts; None where it counts none."""
+    """Number of out-of-memory kills in a file of the kernel; None if the file does not count them."""
     with suppress(OSError):
         for line in path.read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -1,6 +1,6 @@
-"""One run at a time: in a results directory, and on a device, where two at once would spoil each other's timings.
+"""Locks that allow one run at a time in a results directory and on a device, where two would distort timings.
 
-A lock is an open file: closing it lets go, and the kernel closes it when its process ends, however that comes about.
+A lock is an open file: closing it releases the lock, and the kernel closes it when the process ends in any way.
 """
 
 import errno
@@ -15,15 +15,15 @@ from typing import IO
 from suite.records.store import StoreError
 
 PLACE = "EMBEDDING_BENCH_LOCKS"
-"""Environment variable: folder of the locks of devices. Runs with different folders do not know of each other."""
+"""Environment variable: folder of the locks of devices. Runs with different folders do not exclude each other."""
 
 
 class Locked(RuntimeError):
-    """Another run has the results directory or the device; the message says what to do."""
+    """Another run has locked the results directory or the device; the message names the remedy."""
 
 
 def one_run_in(out: Path) -> IO[str]:
-    """Hold a results directory, made where it is missing.
+    """Lock a results directory, which is created if missing.
 
     Raises:
         Locked: another run writes to it.
@@ -39,19 +39,19 @@ def one_run_in(out: Path) -> IO[str]:
 
 
 def one_run_on(device: str, out: Path) -> IO[str]:
-    """Hold a device, as `suite.records.environment.device_name` names it, for the run that writes to `out`.
+    """Lock a device, as `suite.records.environment.device_name` names it, for the run that writes to `out`.
 
     Raises:
         Locked: another run of this user has the device; the message names its process and its results directory.
-        StoreError: the lock cannot be made.
+        StoreError: the lock cannot be created.
     """
-    # not under TMPDIR, which may differ from run to run
+    # not under TMPDIR, which may differ between runs
     named = os.environ.get(PLACE)
     folder = Path(named or f"/tmp/embedding-offload-bench-{os.getuid()}")
     path = folder / f"{device}.lock"
     try:
         if named:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # whose it is, is the user's choice
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # its owner is not checked: the user has chosen it
         else:
             own_folder(folder)
         return _signed(path, out)
@@ -68,11 +68,11 @@ def one_run_on(device: str, out: Path) -> IO[str]:
 
 
 def own_folder(path: Path) -> Path:
-    """A folder of this user's, made where it is missing and closed to others, where anybody may have made something.
+    """Create or check a private folder of this user, in a parent where every user can write.
 
     Raises:
-        PermissionError: it is a link or no folder, it is somebody else's, or others can write there.
-        OSError: it cannot be made.
+        PermissionError: it is a link or not a folder, another user's, or writable by others.
+        OSError: it cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -90,13 +90,13 @@ def own_folder(path: Path) -> Path:
 
 
 def locked(path: Path, *, wait: bool = False) -> IO[str]:
-    """Lock a file, made where it is missing.
+    """Lock a file, which is created if missing.
 
     Raises:
-        BlockingIOError: somebody else has it, and `wait` is not set.
+        BlockingIOError: another process has locked it, and `wait` is not set.
         OSError: it cannot be opened.
     """
-    # no link is followed: the folder may lie where others can write
+    # O_NOFOLLOW: other users may be able to write to the folder
     stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+")
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -118,4 +118,4 @@ def _holder(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
         held = json.loads(path.read_text())
         return f"process {held['pid']} writes to {held['out']}"
-    return f"see who has {path} open"  # it has not signed yet
+    return f"see who has {path} open"  # its PID is not written yet

@@ -1,21 +1,21 @@
-"""Logs of workers: what a worker writes, but no more than a drive can spare."""
+"""Logs of workers, limited in size."""
 
 import ctypes
 import os
 from pathlib import Path
 
 MOST_BYTES = 16 << 20
-"""What a log may take of the drive before it is cut."""
+"""Maximum bytes of a log on the drive before it is cut."""
 KEPT_BYTES = 1 << 20
-"""Of a log that is cut, what is kept of its beginning, and as much of its end."""
+"""Bytes kept of the beginning of a log that is cut, and of its end."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
-"""Of Linux's falloc.h."""
+"""Flags of `fallocate`, from Linux's falloc.h."""
 
 
 class Log:
-    """The file that a worker writes its output to, and all that it starts.
+    """The file for the output of a worker and its child processes.
 
-    The worker writes to the file itself, at its end, and never waits for anybody.
+    The worker appends to the file itself, and never waits for the parent.
 
     Raises:
         OSError: the file cannot be opened.
@@ -34,7 +34,7 @@ class Log:
         return self._fd
 
     def cut(self) -> None:
-        """Give the drive back what lies between beginning and end, if the log takes too much of it."""
+        """Free the blocks between beginning and end, if the log takes more than `MOST_BYTES`."""
         size = os.fstat(self._fd).st_size
         if size - self._freed <= MOST_BYTES:
             return
@@ -42,10 +42,10 @@ class Log:
         if _free(self._fd, start, stop):
             self._freed = stop
         else:
-            self._shorten(size)  # some of what is written at this moment may go, too
+            self._shorten(size)  # output written at this moment may be lost too
 
     def close(self) -> None:
-        """End it, once nobody writes to it: a line in the place of what was cut says so."""
+        """Close the log, once no process writes to it; a line replaces the part that was cut."""
         size = os.fstat(self._fd).st_size
         if size > MOST_BYTES:
             self._shorten(size)
@@ -60,14 +60,14 @@ class Log:
 
 
 def _free(fd: int, start: int, stop: int) -> bool:
-    """Give back the blocks of a part of a file, which then reads as zeros. False: its file system cannot do that."""
+    """Free the blocks of a part of a file, which then reads as zeros. False: the file system does not support that."""
     fallocate = ctypes.CDLL(None).fallocate
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return bool(fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, start, stop - start) == 0)
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that has words, its first 200 characters; empty: there is none."""
+    """The first 200 characters of the last line of a log that is not blank; empty if there is none."""
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - 4096))
         lines = stream.read().decode(errors="replace").split("\n")

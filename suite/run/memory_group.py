@@ -1,7 +1,7 @@
-"""Memory control groups of Linux: a process, its page cache included, is held to so many bytes.
+"""Linux memory control groups, which limit the bytes of a process, its page cache included.
 
-A page counts in the group of the process that touched it first, and stays there: what a process has before it enters
-does not count, and neither does a file that others have in the page cache.
+A page counts in the group of the process that touched it first, and stays there: pages from before a process entered do
+not count, nor do pages of files that other processes have brought into the page cache.
 
 Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst.
 """
@@ -30,15 +30,15 @@ from suite.run.control_groups import (
 from suite.run.kill import kills_in, runs
 
 _PATIENCE_S = 30.0
-"""For pages that must be written to the drive before they can go."""
+"""Seconds to wait for dirty pages to be written to the drive before they can be reclaimed."""
 _POLL_S = 0.25
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
-    """A group for this process and what it starts after `enter`; leaving the context closes it.
+    """A group for this process and the processes it starts after `enter`; leaving the context closes it.
 
     Attributes:
-        how: Which kind it is, in words, for the record.
+        how: Kind of the group, as text for the record.
     """
 
     how: str
@@ -55,13 +55,13 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
 
     @staticmethod
     def make(*, root: Path = Path("/")) -> "MemoryGroup":
-        """A new, empty group below that of this process, which moves to a scope of its own where systemd owns that one.
+        """Create an empty group below this process's own; if systemd owns that, the process moves to a new scope first.
 
         Args:
-            root: Where `/proc` and `/sys` are found.
+            root: Folder of `proc` and `sys`.
 
         Raises:
-            CgroupUnavailable: none can be made here.
+            CgroupUnavailable: no group can be created here.
         """
         version, own = own_group(root)
         if version == 1:
@@ -73,7 +73,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         return group
 
     def enter(self) -> None:
-        """Put this process in, and what it starts from now on.
+        """Move this process into the group; processes that it starts later are in it too.
 
         Raises:
             CgroupUnavailable: the kernel refuses it.
@@ -86,10 +86,10 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             ) from None
 
     def limit(self, limit_bytes: int) -> None:
-        """Hold the group to so many bytes, page cache included and without swap; waits for pages to be written.
+        """Limit the group's memory, page cache included and without swap; waits for dirty pages to be written.
 
         Raises:
-            CgroupUnavailable: more is in use that cannot go, or the kernel refuses it.
+            CgroupUnavailable: more memory is in use and cannot be reclaimed, or the kernel refuses the limit.
         """
         with refusals_told(self._path, self._remedy.format(self._home)):
             try:
@@ -106,19 +106,19 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
 
     @property
     def usage_bytes(self) -> int:
-        """In use now."""
+        """Bytes in use now."""
         return int(self._read(self._usage))
 
     @property
     def file_bytes(self) -> int:
-        """Of that, page cache of files on drives; the kernel's figure may be two seconds old."""
+        """Bytes of page cache of files on drives, part of `usage_bytes`; the kernel's figure may be two seconds old."""
         counts = dict(line.split() for line in self._read("memory.stat").splitlines())
         cached, in_memory = (int(counts.get(name, 0)) for name in self._cached)
         return cached - in_memory
 
     @property
     def peak_bytes(self) -> int | None:
-        """Most that was in use, since `reset_peak` where that could be done. None: the kernel does not say."""
+        """Peak bytes in use, since `reset_peak` if the kernel supports it. None: the kernel does not report a peak."""
         try:
             if self._peak_file is not None:
                 return int(os.pread(self._peak_file, 64, 0))
@@ -127,14 +127,14 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             return None
 
     def reset_peak(self) -> None:
-        """Start measuring the peak anew, where the kernel can: with version 2, from Linux 6.12 on."""
+        """Reset the peak, if the kernel supports it: with version 2, from Linux 6.12 on."""
         with suppress(OSError):
             if self._peak_file is None:
                 self._peak_file = os.open(self._path / self._peak, os.O_RDWR)
-            os.write(self._peak_file, b"0")  # version 2 forgets for this descriptor only
+            os.write(self._peak_file, b"0")  # version 2 resets the peak for this descriptor only
 
     def close(self) -> None:
-        """Leave the group and remove it. While others are in, it stays, for `remove_left`."""
+        """Leave the group and remove it. If other processes are in it, it stays, for `remove_left`."""
         if self._peak_file is not None:
             os.close(self._peak_file)
             self._peak_file = None
@@ -184,7 +184,7 @@ class _Version2(MemoryGroup):
 
         if (self._path / "memory.swap.max").exists():
             self._write("memory.swap.max", 0)
-        # a `memory.max` below what is in use would kill; `memory.high` only drives pages out
+        # a `memory.max` below the usage would kill the process; `memory.high` only reclaims pages
         try:
             _patiently(make_room)
             self._write("memory.max", limit_bytes)
@@ -193,9 +193,9 @@ class _Version2(MemoryGroup):
 
 
 def kills(pid: int, *, root: Path = Path("/")) -> int:
-    """Processes that the kernel killed for want of memory in the group that process `pid` made; 0 without one.
+    """Number of out-of-memory kills in the group that process `pid` made; 0 without a group.
 
-    A group of version 1 counts its kills in no group above it. A scope of systemd is gone by then.
+    Kills in a group of version 1 are not counted in its ancestors. A scope of systemd no longer exists by then.
     """
     try:
         version, own = own_group(root)
@@ -206,13 +206,13 @@ def kills(pid: int, *, root: Path = Path("/")) -> int:
 
 
 def remove_of(pid: int) -> None:
-    """Remove the group that process `pid` made and, killed, has left; no other, whose kills may be counted just now."""
+    """Remove the group of the killed process `pid`; only that one, as kills of others may be read at this moment."""
     with suppress(CgroupUnavailable, OSError):
         (parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{pid}").rmdir()
 
 
 def remove_left(*, root: Path = Path("/")) -> list[str]:
-    """Remove groups below this process's own that processes left which were killed. Returns their names."""
+    """Remove groups below this process's own that killed processes left behind. Returns their names."""
     try:
         _, own = own_group(root)
     except CgroupUnavailable:
@@ -220,16 +220,16 @@ def remove_left(*, root: Path = Path("/")) -> list[str]:
     removed = []
     for path in sorted(parent_of_new(own).glob(f"{PREFIX}*")):
         maker = path.name.removeprefix(PREFIX)
-        if not maker.isdigit() or runs(int(maker)):  # it may not have entered yet
+        if not maker.isdigit() or runs(int(maker)):  # its maker may not have entered it yet
             continue
-        with suppress(OSError):  # what the process started may be in it still
+        with suppress(OSError):  # children of the process may still be in it
             path.rmdir()
             removed.append(path.name)
     return removed
 
 
 def _patiently(write: Callable[[], None]) -> None:
-    """Again while the kernel is busy."""
+    """Repeat a write while the kernel returns EBUSY, for at most `_PATIENCE_S`."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Memory probes: peak resident set after a reset, and what torch's allocator and the driver say of a CUDA device."""
+"""Memory probes: peak resident set since a reset, and figures of torch's allocator and the driver of a CUDA device."""
 
 import os
 from contextlib import suppress
@@ -10,7 +10,7 @@ import psutil
 from suite.records.environment import ask_nvml
 from suite.run.control_groups import CgroupUnavailable, own_group
 
-if TYPE_CHECKING:  # the parent process reads host figures without paying for torch
+if TYPE_CHECKING:  # the parent process reads host figures without importing torch
     import torch
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -19,18 +19,18 @@ _CGROUPS = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_1),
     2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
 }
-"""By version: files with the limit and the use of a control group, and which entries of memory.stat are file cache."""
+"""Files with limit and usage of a control group, and entries of memory.stat for file cache, by version."""
 
 
 def reset_peaks(device: "torch.device") -> bool:
-    """Start measuring peaks anew. Returns whether the host's peak could be reset (it needs a writable clear_refs)."""
+    """Reset peaks. Returns whether the host's peak could be reset (it needs a writable clear_refs)."""
     if device.type == "cuda":
         import torch
 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     try:
-        _CLEAR_REFS.write_text("5")  # the peak alone
+        _CLEAR_REFS.write_text("5")  # resets only the peak
     except OSError:
         return False
     return True
@@ -45,7 +45,7 @@ def peak_rss_bytes() -> int:
 
 
 def rss_bytes() -> int:
-    """Resident set now."""
+    """Current resident set."""
     return int(psutil.Process().memory_info().rss)
 
 
@@ -61,7 +61,7 @@ def tree_rss_bytes(pid: int) -> int:
 
 
 def drive_traffic() -> tuple[int, int]:
-    """Bytes that this process has read from and written to drives so far; zeros where the kernel does not say."""
+    """Bytes that this process has read from and written to drives so far; zeros if the kernel does not report them."""
     try:
         used = psutil.Process().io_counters()
     except (psutil.AccessDenied, AttributeError):
@@ -70,7 +70,7 @@ def drive_traffic() -> tuple[int, int]:
 
 
 def pss_bytes() -> int | None:
-    """Proportional set size now: shared pages divided by their users. None where the kernel does not say."""
+    """Current proportional set size: shared pages divided by their users. None if the kernel does not report it."""
     try:
         return int(psutil.Process().memory_full_info().pss)
     except (psutil.AccessDenied, AttributeError):
@@ -78,14 +78,14 @@ def pss_bytes() -> int | None:
 
 
 def device_peak(device: "torch.device") -> dict[str, int | None]:
-    """Peaks of torch's caching allocator since the last reset, and what this process has of the device now.
+    """Peaks of torch's caching allocator since the last reset, and current device memory of this process.
 
-    By the names that `Memory` has for them; nothing on a CPU.
+    Keys are fields of `Memory`; empty on a CPU.
 
-    fbgemm's UVM tensors bypass that allocator although they call themselves cuda tensors; the driver's figure holds
-    the CUDA context and, of those tensors, device-resident pages only. It is None where NVML does not say, as in many
-    containers, whose processes have other numbers outside; what is in use of the whole device would not be this
-    process's own.
+    fbgemm's UVM tensors bypass that allocator although they are cuda tensors; the driver's figure includes the CUDA
+    context and only the device-resident pages of those tensors. It is None if NVML does not report it, as in many
+    containers, whose processes have other PIDs outside; the usage of the whole device would include other
+    processes.
     """
     if device.type != "cuda":
         return {}
@@ -100,15 +100,15 @@ def device_peak(device: "torch.device") -> dict[str, int | None]:
 
 def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - a module and an opaque handle
     held = {found.pid: found.usedGpuMemory for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
-    return held.get(os.getpid())  # the driver may list a process without saying what it uses
+    return held.get(os.getpid())  # the driver may list a process without its usage
 
 
 def available_host_bytes(root: Path = Path("/")) -> int:
-    """Host memory this process may still take: the kernel's estimate, or less under a limit of its control groups."""
+    """Host memory available to this process: the kernel's estimate, or less under a limit of its control groups."""
     available = int(psutil.virtual_memory().available)
     try:
         version, own = own_group(root)
-    except CgroupUnavailable:  # no group that counts memory can be seen
+    except CgroupUnavailable:  # no group that counts memory is visible
         return available
     limit_name, used_name, file_counts = _CGROUPS[version]
     for group in (own, *own.parents):
@@ -118,7 +118,7 @@ def available_host_bytes(root: Path = Path("/")) -> int:
         except OSError:
             continue
         if limit.isdigit():
-            # file cache counts as used although the kernel gives it back: after reading a dataset it fills the limit
+            # file cache counts as used although it is reclaimable: after reading a dataset it fills the limit
             used -= sum(int(counts.get(name, 0)) for name in file_counts)
             available = min(available, max(0, int(limit) - used))
     return available

@@ -1,7 +1,7 @@
-"""What a worker is asked for on its standard input, and what it answers: one JSON object per line.
+"""Requests to a worker on its standard input, and its answers: one JSON object per line.
 
-A worker runs one cell, or is the host of systems that take turns. Answers take a pipe of their own: standard output
-stays out of it, so that a system that prints cannot be mistaken for one that reports.
+A worker runs one cell, or times several systems in alternation. Answers have a pipe of their own, not standard output,
+so that output of a system is not mistaken for an answer.
 """
 
 from pathlib import Path
@@ -16,12 +16,12 @@ from suite.records.status import Status
 
 
 class RunCell(Model):
-    """Run a cell; an `CellResult` is the answer.
+    """Runs a cell; the answer is a `CellResult`.
 
     Attributes:
-        cell: What to run.
-        optima: Of cells that trained on the same stream, so that none is replayed twice.
-        rows: Where sampled rows are written after training; None: nowhere.
+        cell: The cell.
+        optima: Optima of cells that trained on the same stream, so that none is replayed twice.
+        rows: File for sampled rows, written after training; None: none is written.
     """
 
     kind: Literal["cell"] = "cell"
@@ -31,11 +31,11 @@ class RunCell(Model):
 
 
 class Host(Model):
-    """Be the host of systems that take turns; `Ack` is the answer. The requests below follow.
+    """Turns this worker into a timing worker; the answer is `Ack`. The requests below follow.
 
     Attributes:
-        cells: By the name under which a system takes turns; all of one setting.
-        steps: That each system will train after each build.
+        cells: Cells of one setting, by participant name.
+        steps: Steps that each system will train after each build.
     """
 
     kind: Literal["host"] = "host"
@@ -44,17 +44,17 @@ class Host(Model):
 
 
 class Build(Model):
-    """Build a system anew; `Ack` is the answer."""
+    """Builds a new instance of a system; the answer is `Ack`."""
 
     kind: Literal["build"] = "build"
     name: str
 
 
 class RunSteps(Model):
-    """Train a system a few steps; a `StepTiming` is the answer.
+    """Trains a system for some steps; the answer is a `StepTiming`.
 
     Attributes:
-        embeddings_only: Without the MLPs.
+        embeddings_only: Train without the MLPs.
     """
 
     kind: Literal["turn"] = "turn"
@@ -64,7 +64,7 @@ class RunSteps(Model):
 
 
 class Clear(Model):
-    """Forget all systems that were built; `Ack` is the answer."""
+    """Frees all systems that were built; the answer is `Ack`."""
 
     kind: Literal["clear"] = "clear"
 
@@ -74,10 +74,10 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 class Progress(Model):
-    """A sign of life. Only the thread that does the work sends it, so a hung system goes silent.
+    """A progress message. Only the training thread sends it, so a hung system sends none.
 
     Attributes:
-        ratios: Of systems that take turns: speed relative to the baseline so far, by name.
+        ratios: Speed relative to the baseline so far, by participant name.
     """
 
     kind: Literal["progress"] = "progress"
@@ -88,20 +88,20 @@ class Progress(Model):
 
 
 class Ack(Model):
-    """What was asked for is done."""
+    """Confirms that a request was carried out."""
 
     kind: Literal["done"] = "done"
 
 
 class StepTiming(Model):
-    """A turn that a system took.
+    """Timing of one `RunSteps`.
 
     Attributes:
-        seconds: From device synchronisation to device synchronisation.
-        wait_s: Of these, spent waiting for batches.
-        loss: Of the last step, in hexadecimal: every bit counts.
-        read_bytes, written_bytes: By its process from and to drives.
-        rows_read: That the system asked its file for, where it counts them.
+        seconds: Seconds from device synchronisation to device synchronisation.
+        wait_s: Part of `seconds` in which the training thread waited for batches.
+        loss: Loss of the last step, in hexadecimal, so that every bit is kept.
+        read_bytes, written_bytes: Bytes that the process read from and wrote to drives.
+        rows_read: Rows that the system read from its file, if it counts them.
     """
 
     kind: Literal["turn"] = "turn"
@@ -114,7 +114,7 @@ class StepTiming(Model):
 
 
 class CellResult(Model):
-    """How a cell ended, as far as its own process could tell, or why a host could not go on. The last message."""
+    """Result of a cell from its own process, or the reason why a timing worker stopped. The last message."""
 
     kind: Literal["outcome"] = "outcome"
     status: Status
@@ -130,5 +130,5 @@ ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator
 
 
 def encode(message: BaseModel) -> bytes:
-    """One line, newline included."""
+    """A message as one line, newline included."""
     return message.model_dump_json().encode() + b"\n"

@@ -1,4 +1,4 @@
-"""From options to cells: which system trains on what, for how long, in which setting, in which order."""
+"""Planning: from options to the ordered list of cells, each with system, workload, setting and steps."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from systems.registry import Variant
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
-if TYPE_CHECKING:  # it brings torch, which planning does without
+if TYPE_CHECKING:  # it imports torch, which planning does not need
     from workloads.prepared import PreparedWorkload
 
 _LEAST_STEPS = 16
-"""Of a run on a small real dataset, before the batch is halved any further."""
+"""Minimum steps on a small real dataset: with fewer the batch is halved."""
 _LEAST_BATCH = 16
 _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
     "batch_size": (lambda size: size >= 1, "at least 1"),
@@ -31,7 +31,7 @@ _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
     "embedding_dim": (lambda dim: dim >= 4 and dim % 4 == 0, "a multiple of 4 (fbgemm's kernels need that)"),
 }
 _MOST_RANKS = 64
-"""Which share the batches of verification, too."""
+"""Maximum ranks: they split the batches of verification too."""
 _OF_SCALE = (
     "batch_size", "embedding_dim", "bottom_mlp", "top_mlp", "train_steps", "counted_steps", "quality_points",
     "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
@@ -39,12 +39,12 @@ _OF_SCALE = (
 _OF_OPTIONS = (
     "optimizer", "seed", "frequency_prefix", "ranks", "nodes", "rendezvous", "tf32",
 )  # fmt: skip
-"""What a cell takes over as it is."""
+"""Fields that a cell copies from its scale and from the options."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line asks for; None stands for the scale's own value."""
+    """Options of the command line; None stands for the scale's own value."""
 
     systems: tuple[Variant, ...]
     workloads: tuple[str, ...]
@@ -69,7 +69,7 @@ class Options:
 
 
 def check_options(options: Options) -> None:
-    """Refuse what can never run.
+    """Refuse options that can never run.
 
     Raises:
         BadOption: the first option that is out of range.
@@ -92,7 +92,7 @@ def check_options(options: Options) -> None:
 
 
 def _check_ranks(options: Options) -> None:
-    """Refuse numbers of ranks and machines that do not go together. Powers of two: halves of a mean add up exactly."""
+    """Refuse inconsistent numbers of ranks and machines. Powers of two only: then means over parts add up exactly."""
     ranks, nodes = options.ranks, options.nodes
     started = os.environ.get("WORLD_SIZE", "1")
     if started not in ("", "1"):
@@ -112,11 +112,11 @@ def _check_ranks(options: Options) -> None:
 
 
 def open_datasets(data_dir: Path, workloads: str) -> dict[str, PreparedWorkload]:
-    """The prepared datasets that `--workloads` names, in its order; `all` means all that the directory holds.
+    """Open the prepared datasets that `--workloads` names, in its order; `all` means all in the directory.
 
     Raises:
-        BadOption: it does not hold what was asked for.
-        DataError: nothing is prepared there, or it is damaged.
+        BadOption: the directory lacks one of them.
+        DataError: the directory has no prepared data, or they are damaged.
     """
     from workloads.prepared import PreparedWorkload, find_prepared
 
@@ -128,10 +128,10 @@ def open_datasets(data_dir: Path, workloads: str) -> dict[str, PreparedWorkload]
 def plan_cells(
     options: Options, *, datasets: dict[str, PreparedWorkload] | None, host_bytes: int
 ) -> tuple[list[Cell], list[str]]:
-    """All cells of a run, in the order they run, and what was decided on the user's behalf.
+    """Plan all cells of a run, in order. Returns also notes about decisions made for the user.
 
-    Rounds come one after another; in each, the cells of one setting, which take turns afterwards, come together.
-    Options are checked; without prepared datasets, by workload, streams are synthetic.
+    Rounds follow one another; in each, the cells of one setting, which are timed against each other afterwards, are
+    adjacent. Options must be checked before; without `datasets` (by workload) streams are synthetic.
     """
     settings: list[Cell] = []
     notes: list[str] = []
@@ -157,7 +157,7 @@ def plan_cells(
 
 
 def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]:
-    """How large caches are in the settings of a sweep; one setting where nothing is swept."""
+    """Cache sizes of the settings of a sweep; one setting without a sweep."""
     if options.on_drive:
         return [{"host_budget_bytes": size} for size in dict.fromkeys(options.host_budgets or scale.host_budgets)]
     if options.device_budgets:
@@ -174,9 +174,9 @@ def _size(workload: str, dataset: PreparedWorkload | None) -> tuple[int, int]:
 
 
 def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: PreparedWorkload | None) -> float:
-    """The scale's rate; of plain SGD on bags, a part of it.
+    """The scale's learning rate; for SGD on bags divided by the mean pooling factor.
 
-    Tables pool by sum and SGD moves every row of a bag by the same gradient, so the pooled vector moves by as many
+    Tables pool by sum and SGD changes every row of a bag by the same gradient, so the pooled vector changes by as many
     steps as the bag has ids: at a rate of 1 the loss of `mlperf_dlrm_v2` is NaN within 24 steps.
     """
     bags = SCHEMAS[split_name(workload)[0]].bags if dataset is None else None
@@ -203,7 +203,7 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: PreparedWor
 
 
 def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale, list[str]]:
-    """The scale with the options applied, and shrunk to one epoch."""
+    """The scale with the options applied, and shrunk to one epoch. Returns also notes about the changes."""
     batch, dim = options.batch_size or scale.batch_size, options.embedding_dim or scale.embedding_dim
     scale = replace(scale, batch_size=batch, embedding_dim=dim)
     if options.steps is not None:
@@ -222,12 +222,12 @@ def with_steps(scale: Scale, steps: int) -> Scale:
 
 
 def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False) -> tuple[Scale, list[str]]:
-    """Shrink steps, then the batch, until no row is trained on twice: a repeated batch flatters every cache.
+    """Shrink steps, then the batch, until no sample is trained on twice: repeated batches favour every cache.
 
-    Systems on a drive are built once, and take the turns of all builds on one stream, twice: without the MLPs too.
+    Systems on a drive are built once, and train the timed steps of all builds on one stream, with and without the MLPs.
 
     Raises:
-        BadOption: not even the smallest batch leaves four steps, or a turn on a drive.
+        BadOption: even the smallest batch leaves fewer than four steps, or no turn on a drive.
     """
     wanted, batch = scale.train_steps + scale.counted_steps, scale.batch_size
     while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
@@ -250,7 +250,7 @@ def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False)
 
 
 def _with_fewer_turns(scale: Scale, steps: int, series: int, changes: list[str]) -> Scale:
-    """The scale with at most so many steps of a system after a build, which takes its turns `series` times."""
+    """The scale with at most `steps` steps of a system after a build, which takes its turns `series` times."""
     if scale.warmup_steps + series * scale.turns * scale.turn_steps <= steps:
         return scale
     warmup = min(scale.warmup_steps, max(1, steps // 8))

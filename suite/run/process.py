@@ -1,4 +1,4 @@
-"""A worker in a fresh process of its own: started, asked, listened to, timed out, and killed with all it started."""
+"""The parent's side of a worker process: start it, send requests, read answers, enforce limits, kill it."""
 
 import os
 import select
@@ -26,19 +26,19 @@ from suite.run.start import fork_worker
 
 _POLL_S = 0.25
 _HOST_SHARE = 0.95
-"""Of the memory available at its start, what a worker may hold before it is stopped: the kernel would pick a victim."""
+"""Share of the available host memory that a worker may use before it is killed, ahead of the kernel's OOM killer."""
 
 OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a worker may take.
+    """Limits of a worker.
 
     Attributes:
         wall_s: Seconds from its first request to its end.
-        stall_s: Seconds without a sign of life.
-        host_bytes: Resident memory of the process tree; above it the worker ends before the kernel picks a victim.
+        stall_s: Seconds without a message.
+        host_bytes: Resident memory of the process tree; above it the worker is killed, ahead of the OOM killer.
     """
 
     wall_s: float
@@ -47,7 +47,7 @@ class Limits:
 
 
 def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
-    """What a worker may take that runs a cell, or hosts so many systems; without a timeout as the cell's scale says."""
+    """Limits of a worker that runs a cell, or times `cells` systems; without `timeout_s` the scale's timeout."""
     scale = scale_of(cell.scale, on_drive=cell.host_budget_bytes is not None)
     return Limits(
         wall_s=cells * (timeout_s if timeout_s is not None else scale.timeout_s),
@@ -58,7 +58,7 @@ def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a cell's process ended: what it said last, or what became of it, and in which phase."""
+    """End of a cell's process: its result (its own, or one from its exit), its last phase, and its duration."""
 
     outcome: CellResult
     phase: str
@@ -74,10 +74,10 @@ def run_in_process(
     rows: Path | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Ended:
-    """Run a cell in a process of its own; see `RunCell` for what it is given. On Ctrl-C it ends as `interrupted`.
+    """Run a cell in a process of its own; see `RunCell` for the arguments. On Ctrl-C its status is `interrupted`.
 
     Raises:
-        OSError: no process, log or temporary directory could be had.
+        OSError: the process, log or temporary directory could not be created.
     """
     started = time.monotonic()
     with Worker(log) as mine:
@@ -92,7 +92,7 @@ def run_in_process(
 
 
 def not_started(error: OSError) -> CellResult:
-    """How a cell ended, or turns did, for which no process, log or directory could be had."""
+    """Result of a cell, or of a timing group, whose process, log or directory could not be created."""
     if is_disk_full(error):
         reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
         return CellResult(status=Status.OOM_DISK, reason=reason)
@@ -100,19 +100,19 @@ def not_started(error: OSError) -> CellResult:
 
 
 class Worker(AbstractContextManager["Worker"]):
-    """A process that waits for requests, in a session of its own. Leaving the context kills it and all it started.
+    """A process that waits for requests, in a session of its own. Leaving the context kills it and its descendants.
 
-    Its number is that of its process group and its session too.
+    Its PID is also the id of its process group and session.
 
     Args:
-        log: Gets the output of the process; of a long one the beginning and the end.
+        log: File for the output of the process; of long output the beginning and the end are kept.
 
     Attributes:
-        phase: Said last.
-        returncode: Of the process, once `wait` has seen its end.
+        phase: Last reported phase.
+        returncode: Exit code of the process, once `wait` has seen its end.
 
     Raises:
-        OSError: no process, log or temporary directory could be had.
+        OSError: the process, log or temporary directory could not be created.
     """
 
     def __init__(self, log: Path) -> None:
@@ -139,23 +139,23 @@ class Worker(AbstractContextManager["Worker"]):
         memory_group.remove_of(self.pid)
 
     def _kill(self) -> None:
-        """Kill whatever carries its mark, then its session, and reap it. One that is gone does no harm.
+        """Kill processes with the worker's mark, then its session, and reap it. Dead ones are ignored.
 
-        In this order: a process that is being killed shows no mark any more, and its end would not be waited for.
+        In this order: a process that is being killed shows no mark any more, so its end would not be awaited.
         """
         kill_marked(self._mark, spare=os.getpid())
         with suppress(ProcessLookupError):  # the whole group may have ended
             os.killpg(self.pid, signal.SIGKILL)
-        self.wait(GRACE_S)  # it may be stuck in a driver's call: the other cells go on
+        self.wait(GRACE_S)  # it may be stuck in a driver call: the other cells continue
 
     def wait(self, timeout: float = 0.0) -> int | None:
-        """Its exit code, negative for a signal that it died of; None where it goes on for so many seconds."""
+        """Wait for the worker's end. Returns its exit code, negative for a signal; None after `timeout` seconds."""
         if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-            self.returncode = int(os.read(self._ended, 64) or -9)  # nothing: killed with the process that would tell
+            self.returncode = int(os.read(self._ended, 64) or -9)  # EOF: the forkserver was killed with it
         return self.returncode
 
     def ask(self, request: BaseModel) -> None:
-        """Send a request. A worker that died before reading it is found out by its exit."""
+        """Send a request. If the worker died before reading it, `answer` reports its exit."""
         if self._asked is None:
             self._asked = time.monotonic()
         line = encode(request)
@@ -164,9 +164,9 @@ class Worker(AbstractContextManager["Worker"]):
                 line = line[os.write(self._stdin, line) :]
 
     def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Ack | StepTiming | CellResult:
-        """The next answer that is no sign of life; where there is none, why: a limit it broke, or how it died.
+        """The next answer other than `Progress`; without one, a `CellResult` with the broken limit or the exit.
 
-        The wall clock counts since it was first asked, silence since this call or the last sign of life.
+        Wall time counts from the first request, silence from this call or the last message.
         """
         heard, skipped = time.monotonic(), False
         while True:
@@ -177,18 +177,18 @@ class Worker(AbstractContextManager["Worker"]):
                 self.phase = answer.phase
                 on_progress(answer)
                 heard, skipped = time.monotonic(), False
-            # what waits is read first: this process may have been stopped meanwhile
+            # waiting messages are read before limits are checked: this process may have been stopped meanwhile
             skipped = not skipped and bool(select.select([self._messages], [], [], 0)[0])
             broken = None if skipped else self._broken_limit(limits, heard)
             if broken is not None:
                 return broken
-            # asked first: what it said last is in the pipe by then. A child it left behind may hold the pipe open.
+            # checked first: its last message is in the pipe by then. An orphan may hold the pipe open.
             ended = self.wait() is not None
             if select.select([self._messages], [], [], 0 if ended else _POLL_S)[0]:
                 chunk = os.read(self._messages, 1 << 16)
                 self._buffer += chunk
                 if not chunk:
-                    self.wait(GRACE_S)  # it may still write its core or its farewell
+                    self.wait(GRACE_S)  # it may still write a core dump or flush its log
                     return self._post_mortem()
             elif ended:
                 return self._post_mortem()
@@ -226,7 +226,7 @@ class Worker(AbstractContextManager["Worker"]):
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """A pipe; each end is closed with its stack."""
+    """A pipe whose ends are closed with their stacks."""
     ends = os.pipe()
     for fd, stack in zip(ends, (reader, writer), strict=True):
         stack.callback(os.close, fd)

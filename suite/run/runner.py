@@ -1,4 +1,4 @@
-"""Running the planned cells one after another, having their systems take turns, resuming, and reporting."""
+"""Running the planned cells one after another, timing their systems in alternation, resuming, and reporting."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Runner:
         found, self._problems = self._store.load_all()
         self._newest = max((record.order for record in found), default=0)
         planned = {self._key(cell): cell for cell in cells}
-        # the cell is the planned one: where its data lie, and which code it names, is never read from a file
+        # take the planned cell: data directory and code digest are never read from a record
         self._records = {
             record.key: record.model_copy(update={"cell": cell})
             for record in found
@@ -85,15 +85,15 @@ class Runner:
         self.interrupted = False
 
     def state(self, cell: Cell) -> str:
-        """`done`, `to run`, or with `--only-failed` `skipped`: it has no record."""
+        """`to run`, `done`, or, with `--only-failed`, `skipped` for a cell without a record."""
         return "to run" if self._runs(cell) else "done" if self._key(cell) in self._records else "skipped"
 
     def run(self, display: Display) -> list[Record]:
-        """Run what is to run. Returns a record per planned cell that has one, in the order of the plan.
+        """Run the cells that `state` calls `to run`. Returns the records of planned cells, in the order of the plan.
 
         Raises:
-            Locked: another run uses the same directory, or a device that this one needs.
-            StoreError: the directory, or that of temporary files, cannot be written at all or is another user's.
+            Locked: another run uses the same directory, or a device that this run needs.
+            StoreError: the directory, or that of temporary files, cannot be written or is another user's.
         """
         todo = [cell for cell in self._cells if self._runs(cell)]
         groups = [list(cells) for _, cells in itertools.groupby(self._cells, key=lambda one: (one.setting, one.round))]
@@ -114,7 +114,7 @@ class Runner:
         return self.records()
 
     def _run_group(self, cells: Sequence[Cell], display: Display) -> None:
-        """Run those cells of a setting and round that are to run, and have the systems of all take turns."""
+        """Run the remaining cells of a setting and round, and time the systems of all its cells."""
         todo = [cell for cell in cells if self._runs(cell)]
         for cell in todo:
             self._run_one(cell, display)
@@ -124,19 +124,19 @@ class Runner:
             self._take_turns(records, display)
 
     def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
-        """Records of those who take turns; none where all have had theirs."""
+        """Records of the systems to time; empty if all have times."""
         entrants = who_takes_turns(self._of(cells))
         return entrants if any(one.turns is None and _UNTIMED not in one.notes for one in entrants) else []
 
     def _of(self, cells: Sequence[Cell]) -> list[Record]:
-        """The records of cells, as far as there are any."""
+        """Records of those cells that have one."""
         return [self._records[key] for cell in cells if (key := self._key(cell)) in self._records]
 
     def _log(self, name: str) -> Path:
         return self._out / "logs" / f"{name}.log"
 
     def _remove_left(self, display: Display) -> None:
-        """Remove what earlier runs left behind, and name records that cannot be read."""
+        """Remove directories and control groups of killed cells, and warn of records that cannot be read."""
         for problem in self._problems:
             display.warn(str(problem))
         try:
@@ -157,7 +157,7 @@ class Runner:
         return self._of(self._cells)
 
     def report(self, console: Console | None, columns: Columns = Columns.MAIN) -> None:
-        """Print these columns of the tables of the planned cells, unless there is no console, and write all of them.
+        """Write the tables of the planned cells, and print `columns` of them if there is a console.
 
         Raises:
             StoreError: the tables cannot be written; they were printed before.
@@ -200,11 +200,11 @@ class Runner:
                 rows=path_of(self._out, key).absolute(),
                 on_progress=display.progress,
             )
-        except OSError as error:  # a full disk under the log, no process to be had: this cell's loss alone
+        except OSError as error:  # a full disk under the log, or no process: only this cell fails
             ended = Ended(not_started(error), "start", 0.0)
         record = self._record(cell, ended, started)
         if record.status is Status.INTERRUPTED and key in self._records:
-            raise KeyboardInterrupt  # what was measured before stays
+            raise KeyboardInterrupt  # keep the earlier record
         self._records[key] = record
         self._write(record, display)
         reason = _with_log(record, log)
@@ -213,7 +213,7 @@ class Runner:
             raise KeyboardInterrupt
 
     def _compare_rows(self, cells: Sequence[Cell], display: Display) -> None:
-        """Compare what systems of one setting and round read back; their records get a check."""
+        """Compare the sampled rows of the systems of one setting and round; their records get a check."""
         checked = compared(self._of(cells), self._out)
         for record in checked:
             self._records[record.key] = record
@@ -223,10 +223,10 @@ class Runner:
         drop_rows(checked, self._out)
 
     def _take_turns(self, records: Sequence[Record], display: Display) -> None:
-        """Have systems of one setting and round take turns; their records get times."""
+        """Time the systems of one setting and round; their records get times."""
         cell = records[0].cell
         log = self._log(f"turns-{cell.setting}-r{cell.round}")
-        logs = log.with_name(f"{log.stem}*{log.suffix}")  # a host each
+        logs = log.with_name(f"{log.stem}*{log.suffix}")  # one per timing worker
         for timed in take_turns(records, log, display=display, timeout_s=self._timeout_s):
             record = _without_turns(timed) if timed.on_virtual_device else timed
             self._records[record.key] = record
@@ -247,7 +247,7 @@ class Runner:
         return now
 
     def _optima(self, cell: Cell) -> tuple[Optimum, ...]:
-        """Those of cells on the same stream, most of which have as many slots."""
+        """Optima of cells on the same stream: most systems have the same number of slots."""
         stream = (cell.setting, cell.round)
         found = [one.optimum for one in self._records.values() if (one.cell.setting, one.cell.round) == stream]
         return tuple(dict.fromkeys(optimum for optimum in found if optimum is not None))
@@ -273,14 +273,14 @@ class Runner:
 
 
 def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> int:
-    """0 only if every planned cell ended `ok` or was declared unsupported; 130 after Ctrl-C, else 1."""
+    """Exit code: 0 only if every planned cell ended `ok` or was declared unsupported; 130 after Ctrl-C, else 1."""
     if interrupted:
         return 130
     return 0 if len(records) == planned and all(record.status.good for record in records) else 1
 
 
 def _without_turns(record: Record) -> Record:
-    """The record of a system that took turns on a virtual device, with a note of that in the place of its times."""
+    """The record of a system that was timed on a virtual device, with a note instead of its times."""
     noted = () if record.turns is None else (_UNTIMED,)
     return record.untimed().model_copy(update={"notes": tuple(dict.fromkeys((*record.notes, *noted)))})
 
@@ -295,7 +295,7 @@ def _summary(record: Record) -> str:
 
 
 def _with_log(record: Record, log: Path) -> str:
-    """The reason, with the log to read where the process itself went wrong."""
+    """The reason, with the path of the log if the process itself failed."""
     if record.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM_HOST, Status.OOM_DEVICE, Status.OOM_DISK):
         return f"{record.reason} (log: {log})"
     return record.reason

@@ -1,7 +1,7 @@
-"""Temporary directories of cells, and how much fits there.
+"""Temporary directories of cells, and their free space.
 
-Whatever a cell keeps in temporary files, as a file tier does, lies in a directory of its own. It goes with the cell,
-and where the run itself was killed, with the next run.
+All temporary files of a cell, such as those of a file tier, are in a directory of its own. It is removed at the end of
+the cell or, if the run itself was killed, by the next run.
 """
 
 import errno
@@ -18,7 +18,7 @@ from suite.run.locks import locked, own_folder
 
 _LOCK = ".lock"
 _NAME = re.compile(r"[0-9]+-[a-z0-9_]{8}")
-"""Of a cell's directory: the number of the process that made it, and what `mkdtemp` adds."""
+"""Name of a cell's directory: PID of the process that made it, and the suffix of `mkdtemp`."""
 
 
 @contextmanager
@@ -26,21 +26,21 @@ def cell_directory() -> Iterator[tuple[Path, int]]:
     """A directory for one cell, removed after it.
 
     Yields:
-        The directory, and the file descriptor that keeps it from being removed by other runs. A worker that inherits
-        this one keeps the directory for as long as it lives, even after the run that started it was killed.
+        The directory, and the file descriptor of its lock, which keeps other runs from removing it. A worker that
+        inherits the descriptor keeps the directory while it lives, even after its run was killed.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the directory cannot be created.
     """
     parent = _parent()
-    with locked(parent / _LOCK, wait=True):  # until the new directory is locked too, nobody may look for dead ones
+    with locked(parent / _LOCK, wait=True):  # no other run may look for stale directories before the new one is locked
         folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
         held = locked(folder / _LOCK)
     with held:
         try:
             yield folder, held.fileno()
         finally:
-            with locked(parent / _LOCK, wait=True):  # whoever looks meanwhile would take it for a killed one's
+            with locked(parent / _LOCK, wait=True):  # another run would take it for a stale one
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -48,10 +48,10 @@ def remove_left() -> list[Path]:
     """Remove the directories of cells whose run and worker are both gone.
 
     Returns:
-        What was removed.
+        The removed directories.
 
     Raises:
-        PermissionError: the folder that holds them is not this user's alone.
+        PermissionError: the parent folder is not private to this user.
         OSError: it cannot be written.
     """
     removed = []
@@ -70,7 +70,7 @@ def remove_left() -> list[Path]:
 
 
 def _made_here(path: Path) -> bool:
-    """Whether a folder is one that `cell_directory` made: by its name, and no link."""
+    """Whether `cell_directory` made a folder: it has such a name and is not a link."""
     return _NAME.fullmatch(path.name) is not None and stat.S_ISDIR(path.lstat().st_mode)
 
 
@@ -81,7 +81,7 @@ def free_bytes() -> tuple[Path, int]:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, or one that it was raised from, says that a drive or the quota on it is full."""
+    """Whether an error, or one of its causes, means that a drive or the quota on it is full."""
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, OSError) and chain.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -91,10 +91,10 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def _parent() -> Path:
-    """One folder for all cells of a user: a name is short, because sockets below it may have 107 characters in all.
+    """One folder for all cells of a user, with a short name, because paths of sockets below it have 107 characters.
 
     Raises:
-        OSError: it is somebody else's or a link, and what is removed there might be anybody's; or it cannot be made.
+        OSError: it is another user's or a link, so files there may not be ours to remove; or it cannot be created.
     """
     folder = Path(tempfile.gettempdir()) / f"embedding-offload-bench-{os.getuid()}"
     return own_folder(folder)

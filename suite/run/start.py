@@ -1,4 +1,4 @@
-"""Starting workers: from a process that has imported what they need (`suite.run.cell.forkserver`)."""
+"""Starting workers: forks of a process that has imported their modules (`suite.run.cell.forkserver`)."""
 
 import atexit
 import json
@@ -17,17 +17,17 @@ from suite.records.code import PROJECT, code_digest
 from suite.run.kill import MARK, NO_MARK
 
 CODE = "EMBEDDING_BENCH_CODE"
-"""Environment variable of a worker: the digest of the code that its records will name."""
+"""Environment variable of a worker: the digest of the code that its records name."""
 _ANSWER_S = 300.0
-"""How long the import may take, and a fork."""
+"""Timeout in seconds of the import and of a fork."""
 _END_S = 1.0
 _ONE_AT_A_TIME = Lock()
 _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR", MARK)
-"""Differ from worker to worker, or from test to test, and no import reads them."""
+"""Variables that differ between workers or tests, and that no import reads."""
 
 
 class Forkserver:
-    """Forks workers, one at a time. One is kept for all runs of this process in one environment."""
+    """Parent's side of the forkserver, which forks one worker at a time. One is kept per environment, for all runs."""
 
     _kept: "Forkserver | None" = None
 
@@ -49,7 +49,7 @@ class Forkserver:
 
     @classmethod
     def kept(cls) -> "Forkserver":
-        """The one for the environment as it is now."""
+        """The forkserver for the current environment."""
         environment = worker_environment()
         if cls._kept is None or cls._kept.environment != environment:
             cls.drop()
@@ -58,14 +58,14 @@ class Forkserver:
 
     @classmethod
     def drop(cls) -> None:
-        """End the one that is kept."""
+        """Stop the kept forkserver."""
         if cls._kept is not None:
             cls._kept.close()
             cls._kept = None
 
     @classmethod
     def kept_s(cls) -> float:
-        """CPU seconds of the one that is kept, and of its workers that ended.
+        """CPU seconds of the kept forkserver and of its exited workers.
 
         Once it is dropped, the kernel counts both with the children of this process.
         """
@@ -77,7 +77,7 @@ class Forkserver:
         return 0.0
 
     def fork(self, environment: dict[str, str], fds: list[int]) -> int:
-        """The number of a new worker; see `fork_worker`."""
+        """Fork a worker. Returns its PID; see `fork_worker`."""
         request = json.dumps({**self.environment, **environment}).encode()
         socket.send_fds(self._socket, [request], fds)
         answer = self._socket.recv(64)
@@ -86,11 +86,11 @@ class Forkserver:
         return int(answer)
 
     def close(self) -> None:
-        """End it; its workers go on."""
-        self._socket.close()  # on which it ends
+        """Stop the forkserver; its workers keep running."""
+        self._socket.close()  # makes it exit
         try:
             self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:  # it still imports
+        except subprocess.TimeoutExpired:  # it is still importing
             self._process.kill()
             self._process.wait()
 
@@ -99,14 +99,14 @@ atexit.register(Forkserver.drop)
 
 
 def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
-    """The number of a new worker; where the forkserver has died, as when the kernel wanted memory, of a new one's.
+    """Fork a worker. Returns its PID. If the forkserver has died, of the OOM killer for example, starts a new one.
 
     Args:
-        environment: What differs from worker to worker.
-        fds: Standard input, messages, log, what is kept open, and exit; see `suite.run.cell.forkserver`.
+        environment: Variables that differ between workers.
+        fds: Standard input, messages, log, a descriptor to keep open, and exit; see `suite.run.cell.forkserver`.
 
     Raises:
-        OSError: none could be had.
+        OSError: no worker could be started.
     """
     with _ONE_AT_A_TIME:
         try:
@@ -116,25 +116,25 @@ def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
                 Forkserver.drop()
                 return Forkserver.kept().fork(environment, fds)
         except BaseException:
-            Forkserver.drop()  # an answer that comes late would be taken for that to the next question
+            Forkserver.drop()  # a late answer would be taken for that to the next request
             raise
 
 
 @cache
 def _code() -> str:
-    """Of this process, as it lies there when the first worker is started."""
+    """Digest of the source files of this process when it starts its first worker."""
     return code_digest(PROJECT)
 
 
 def worker_environment() -> dict[str, str]:
-    """A worker's environment: this very package imported from anywhere, one native thread per core.
+    """A worker's environment: it imports this copy of the package, and has one native thread per core.
 
-    Where Python would look first, in the working directory, another copy of the suite may lie: workers look there only
-    if this process does, and after this copy. They compare the digest of their own code with that of this process.
+    The working directory, which Python searches first, may contain another copy of the suite: workers search it only if
+    this process does, and after this copy. They compare the digest of their own code with that of this process.
 
-    libgomp's threads spin for milliseconds at every barrier by default; where a neighbour wants the core they then wait
-    for the scheduler instead, and a step takes a hundred times as long. A short spin costs nothing on a quiet machine.
-    CUDA numbers devices as NVML does, in PCI order: records describe the device that computed, whatever else there is.
+    libgomp's threads spin for milliseconds at every barrier by default; if another process needs the core, they wait
+    for the scheduler instead, and a step takes a hundred times as long. A short spin costs nothing on an idle machine.
+    CUDA numbers devices as NVML does, in PCI order, so that records describe the device that computed.
     """
     here, inherited = str(Path.cwd()), os.environ.get("PYTHONPATH")
     looked_in = [here] if here in sys.path or "" in sys.path else []

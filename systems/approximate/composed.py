@@ -17,21 +17,21 @@ from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
 _AT_A_TIME = 1 << 14
-"""Rows that `read_rows` composes together: a tensor train gathers some thousand bytes for each."""
+"""Rows that `read_rows` composes in one call: a tensor train gathers some thousand bytes per row."""
 
 
 class ComposedSystem(CountedSystem):
-    """A system of composed tables. To write: `composition`, and `part`, where tables so composed are not TBEs.
+    """A system of composed tables. Subclasses implement `composition`, and `part` where the parameters are not in TBEs.
 
-    `by_definition` builds what it is verified against: slow, larger than the tables, and nothing but the definition.
+    `by_definition` builds the reference for verification: plain PyTorch, slow, larger than the tables.
     """
 
     whole_below: ClassVar[int] = 1_000
-    """Tables of fewer rows stay whole, as do those whose parameters would be no fewer."""
+    """Tables with fewer rows stay whole, as do tables whose composition would have no fewer parameters."""
 
     part: ClassVar[type[Part]] = TBEPart
 
-    verified_rows = 2_000  # of which even a train of rank 32 has fewer elements than the table
+    verified_rows = 2_000  # from here on even a tensor train of rank 32 has fewer elements than the table
 
     def __init__(self, spec: SystemSpec, *, by_definition: bool = False) -> None:
         super().__init__(spec)
@@ -50,11 +50,11 @@ class ComposedSystem(CountedSystem):
     @classmethod
     @abstractmethod
     def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
-        """How a large table is made; `choice` has a value for every parameter of the variant."""
+        """Composition of a large table; `choice` has a value for every parameter of the variant."""
 
     @classmethod
     def compositions_of(cls, spec: SystemSpec) -> dict[str, Composition]:
-        """How every table is made, by name."""
+        """Composition of every table, by table name."""
         choice = {name: spec.parameters.get(name, values[0]) for name, values in cls.variants.items()}
         made: dict[str, Composition] = {}
         for table in spec.tables:
@@ -132,7 +132,7 @@ class ComposedSystem(CountedSystem):
         for first in range(0, ids.numel(), _AT_A_TIME):
             part = ids[first : first + _AT_A_TIME].to(self.spec.device)
             rows[first : first + _AT_A_TIME] = composition.compose(live, part)
-        return Rows(rows)  # without state: that belongs to parameters, and goes where they go in a `state_dict`
+        return Rows(rows)  # without state: it belongs to parameters, and is saved with them in a `state_dict`
 
     def memory(self) -> Anatomy:
         found = {(Tier.DEVICE, Purpose.ROWS): 0, (Tier.DEVICE, Purpose.STATE): 0}

@@ -1,4 +1,4 @@
-"""How the rows of a table are made of fewer parameters: the definitions that composed systems are verified against."""
+"""Composition of a table's rows from fewer parameters: the definitions that composed systems are verified against."""
 
 import zlib
 from abc import ABC, abstractmethod
@@ -10,10 +10,10 @@ from torchrec import EmbeddingBagConfig
 
 
 class Composition(ABC):
-    """How the rows of one table are made: each of one row of every parameter matrix."""
+    """Composition of one table: each row is combined from one row of every parameter matrix."""
 
     linear = True
-    """Whether rows may be pooled matrix by matrix first, and combined then."""
+    """Whether rows may be pooled matrix by matrix before they are combined."""
 
     def __init__(self, table: EmbeddingBagConfig) -> None:
         self.rows: int = table.num_embeddings
@@ -26,10 +26,10 @@ class Composition(ABC):
 
     @abstractmethod
     def places(self, ids: Tensor) -> Sequence[Tensor]:
-        """The row of each matrix that each id (int64 `[n]`) takes, int64 `[n]`."""
+        """Row in each matrix for each id (int64 `[n]`), int64 `[n]` per matrix."""
 
     def combine(self, rows: Sequence[Tensor]) -> Tensor:
-        """Rows of the table, `[n, dim]`, from those of each matrix, `[n, width]`; by default there is only one."""
+        """Rows of the table, `[n, dim]`, from rows of each matrix, `[n, width]`; the default has only one matrix."""
         (only,) = rows
         return only
 
@@ -46,12 +46,12 @@ class Composition(ABC):
 
     @property
     def elements(self) -> int:
-        """Numbers that the parameters hold."""
+        """Number of elements of all parameters."""
         return sum(rows * width for rows, width in self.shapes.values())
 
 
 class Whole(Composition):
-    """A table as it is. Small ones stay so: they are hardly worth a byte, and would lose most."""
+    """An uncompressed table. Small tables stay whole: they take few bytes and would lose the most quality."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -67,5 +67,5 @@ def uniform(rows: int, width: int, *, bound: float, generator: torch.Generator) 
 
 
 def salt_of(name: str) -> int:
-    """A number below 2**32 of a table's own: the same in every process, whatever other tables there are."""
+    """Salt of a table, below 2**32: the same in every process, and independent of other tables."""
     return zlib.crc32(name.encode())

@@ -1,4 +1,4 @@
-"""The hashing trick: many rows of a table are one, chosen by a hash of the id. Source: arXiv 0902.2206."""
+"""The hashing trick: ids share a row, chosen by a hash of the id. Source: arXiv 0902.2206."""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,7 +30,7 @@ class HashedRows(Composition):
 
 
 class HashedPart(TBEPart):
-    """Hashes the ids of each table by its own salt, those of all tables at once."""
+    """Hashes the ids of all tables in one call, each table with its own salt."""
 
     def __init__(self, group: Group, compositions: Sequence[HashedRows], spec: SystemSpec) -> None:
         super().__init__(group, compositions, spec)
@@ -43,11 +43,11 @@ class HashedPart(TBEPart):
 
 
 def hash_ids(ids: Tensor, salt: Tensor | int) -> Tensor:
-    """A hash of each id, int64 in `[0, 2**31)`: the finalizer of splitmix64, its products wrapping, behind a salt.
+    """A hash of each id, int64 in `[0, 2**31)`: the finalizer of splitmix64, with wrapping products, of id plus salt.
 
     Args:
         ids: int64 `[n]`.
-        salt: Of the table, below 2**32, so that ids that meet in one table do not meet in another; or one per id.
+        salt: The table's salt, below 2**32, so that collisions differ between tables; or one salt per id.
     """
     mixed = ids + (salt << 31)
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
@@ -56,7 +56,7 @@ def hash_ids(ids: Tensor, salt: Tensor | int) -> Tensor:
 
 
 class Hashed(ComposedSystem):
-    """Large tables cut to a part of their rows."""
+    """Large tables with a fraction of their rows."""
 
     about = (
         "Large tables with a fraction of their rows, each shared by the ids of one hash, in GPU memory: the simplest "

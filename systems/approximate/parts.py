@@ -1,4 +1,4 @@
-"""Tables of one kind, looked up and trained together: in fbgemm's kernels, or by autograd in plain PyTorch."""
+"""Groups of composed tables, looked up and trained in fbgemm's kernels, or by autograd in plain PyTorch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from systems.features import Group, feature_of_ids
 from systems.spec import OptimizerKind, SystemSpec
 
 _OUTSIDE = 2**31 - 1
-"""A row that no matrix has: fbgemm refuses it, on a CPU at once, on CUDA in its kernel, so that nothing waits."""
+"""Row index outside every matrix: fbgemm refuses it, on a CPU at once, on CUDA in its kernel, without a sync."""
 
 
 class Part(ABC):
-    """Tables that are composed in one way, of one pooling and one width."""
+    """Tables of one composition, one pooling and one width."""
 
     def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
         self.group = group
@@ -37,7 +37,7 @@ class Part(ABC):
 
     @abstractmethod
     def set_learning_rate(self, lr: float) -> None:
-        """Train at another rate from now on."""
+        """Set the learning rate from the next step on."""
 
 
 class TBEPart(Part):
@@ -59,7 +59,7 @@ class TBEPart(Part):
         )
 
     def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
-        """The row of each matrix that each id needs, int64 `[n]`; `feature` is the place of its feature, `[n]`."""
+        """Row in each matrix for each id, int64 `[n]` per matrix; `feature` is each id's feature index, `[n]`."""
         return self.compositions[0].places(ids)
 
     def live(self, table: int) -> Mapping[str, Tensor]:
@@ -86,7 +86,7 @@ class TBEPart(Part):
 
 
 class LeafPart(Part):
-    """Parameters that autograd hands dense gradients to, each followed by its optimizer. To write: `look_up`."""
+    """Parameters with dense gradients from autograd, updated in a gradient hook. Subclasses implement `look_up`."""
 
     def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
         super().__init__(group, compositions, spec)
@@ -107,9 +107,9 @@ class LeafPart(Part):
 
     @torch.no_grad()
     def _update(self, leaf: Tensor, state: Mapping[str, Tensor]) -> None:
-        """One step of a matrix `[rows, width]` with a dense gradient; where that is zero nothing moves.
+        """One step of a matrix `[rows, width]` with a dense gradient; elements with zero gradient do not change.
 
-        The formulas are those of `SparseOptimizer`, which are fbgemm's.
+        The formulas are those of `SparseOptimizer`, i.e. fbgemm's.
         """
         gradient, leaf.grad = leaf.grad, None
         if gradient is None:
@@ -128,7 +128,7 @@ class LeafPart(Part):
 
 
 class DefinitionPart(LeafPart):
-    """What other parts are verified against: every row composed anew at every step, in plain PyTorch."""
+    """Reference for the other parts: composes every row at every step, in plain PyTorch."""
 
     def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
         bags, pooled = batch.to_dict(), []
@@ -141,6 +141,6 @@ class DefinitionPart(LeafPart):
 
 
 def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor, mode: str) -> Tensor:
-    """Rows `[n, dim]`, of which every id of a batch has one, at its place; pooled bag by bag: `[batch, dims]`."""
+    """Pool rows `[n, dim]` by bag: `[batch, sum of dims]`. `places`: index into `rows` of every id of the batch."""
     bags = embedding_bag(places, rows, batch.offsets(), mode=mode, include_last_offset=True)
     return bags.view(len(batch.keys()), batch.stride(), rows.shape[1]).transpose(0, 1).flatten(1)

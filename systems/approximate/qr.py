@@ -13,9 +13,8 @@ from systems.approximate.composition import Composition, uniform
 class QuotientRemainder(Composition):
     """Row `id` is the product or sum of rows `id // collisions` and `id % collisions` of two matrices.
 
-    The product, element by element, is the default of the paper and of its code. Its rows are pooled one by one, those
-    of a sum matrix by matrix. (facebookresearch/dlrm multiplies pools, which is the same for bags of one id and not a
-    row for every id for more.)
+    The elementwise product is the default of the paper and of its code. Products are pooled row by row, sums matrix by
+    matrix. (facebookresearch/dlrm multiplies pooled vectors, which is the same only for bags of one id.)
     """
 
     def __init__(self, table: EmbeddingBagConfig, collisions: int, *, multiply: bool) -> None:
@@ -35,11 +34,11 @@ class QuotientRemainder(Composition):
         return quotient + remainder if self.linear else quotient * remainder
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Of a sum, each part with half the variance of a row of a whole table.
+        """Draw the initial matrices; for a sum, each with half the variance of a row of a whole table.
 
-        Of a product, quotients as such a row, and factors uniform in `[0.5, 1.5]`. `tricks/qr_embedding_bag.py` of
-        facebookresearch/dlrm draws both from `[1 / sqrt(rows), 1]`. Rows so large, and all positive, did not learn here
-        with SGD at a learning rate of 1 (AUROC 0.50).
+        For a product, quotients like such a row, and remainders uniform in `[0.5, 1.5]`. `tricks/qr_embedding_bag.py`
+        of facebookresearch/dlrm draws both from `[1 / sqrt(rows), 1]`. Rows so large, and all positive, did not learn
+        here with SGD at a learning rate of 1 (AUROC 0.50).
         """
         rows = 2 * self.rows if self.linear else self.rows
         bounds = {"quotient": rows**-0.5, "remainder": rows**-0.5 if self.linear else 0.5}
@@ -48,7 +47,7 @@ class QuotientRemainder(Composition):
 
 
 class QR(ComposedSystem):
-    """Large tables in two small ones each."""
+    """Large tables, each composed of two small ones."""
 
     about = (
         "Large tables as the products or sums of two small ones, by quotient and remainder of the id, in GPU memory: "

@@ -22,7 +22,7 @@ class TensorTrain(Composition):
 
     Attributes:
         bases: `n1 n2 n3 >= rows`, near each other.
-        dims: `d1 d2 d3 = dim`, near each other, the smallest in the middle, whose slices have `rank` squared of it.
+        dims: `d1 d2 d3 = dim`, near each other, the smallest in the middle, as middle slices have `d2 rank^2` elements.
     """
 
     def __init__(self, table: EmbeddingBagConfig, rank: int) -> None:
@@ -47,20 +47,20 @@ class TensorTrain(Composition):
         return torch.einsum("nar,nrbs,nsc->nabc", *blocks).flatten(1)
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Normal, all cores alike, so that an element of a row has the variance of facebookresearch/dlrm's.
+        """Draw all cores from one normal, so that an element of a row has the variance of facebookresearch/dlrm's.
 
-        That is `1 / (3 rows)`, and what TT-Rec wants too (section 3.2); an element is a sum of `rank` squared products
-        of three. TT-Rec samples its normal without values near 0, so that fewer products are.
+        That is `1 / (3 rows)`, as in TT-Rec (section 3.2); an element is a sum of `rank` squared products of three
+        factors. TT-Rec samples its normal without values near 0, so that fewer products are near 0.
         """
         deviation = (3 * self.rows * self.rank**2) ** (-1 / 6)
         return {name: torch.randn(shape, generator=generator) * deviation for name, shape in self.shapes.items()}
 
 
 class TrainsPart(LeafPart):
-    """Cores in plain PyTorch. The first two are multiplied as whole matrices, once a step, whatever the ids are.
+    """Cores in plain PyTorch. The first two cores are multiplied as whole matrices once per step, for any ids.
 
-    One product of matrices is several times faster than one of slices per id, and what it makes of a table of a
-    million rows is 5 MB (rank 16, dim 32): `n1 n2` blocks of `d1 d2 rank` numbers.
+    One matrix product is several times faster than a product of slices per id, and its result takes 5 MB for a table
+    of a million rows (rank 16, dim 32): `n1 n2` blocks of `d1 d2 rank` numbers.
     """
 
     compositions: Sequence[TensorTrain]
@@ -81,7 +81,7 @@ class TrainsPart(LeafPart):
 def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Tensor:
     """Rows `ids` (int64 `[n]`) of a table, `[n, dim]`."""
     i1, i2, i3 = train.places(ids)
-    i1 = i1.where((ids >= 0) & (ids < train.rows), train.bases[0])  # outside: PyTorch refuses the slice behind the last
+    i1 = i1.where((ids >= 0) & (ids < train.rows), train.bases[0])  # an id outside gets a slice that PyTorch refuses
     (n1, n2, _), (d1, d2, d3), rank = train.bases, train.dims, train.rank
     middle = cores["middle"].view(n2, rank, d2 * rank).transpose(0, 1).reshape(rank, n2 * d2 * rank)
     pairs = (cores["first"].view(n1 * d1, rank) @ middle).view(n1 * d1 * n2, d2 * rank)

@@ -1,4 +1,4 @@
-"""One `CachedEmbeddingBag` over concatenated tables, with what its users write around it."""
+"""One `CachedEmbeddingBag` over concatenated tables, with the index and update code that its users write."""
 
 import io
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
@@ -15,13 +15,13 @@ from systems.features import Group, feature_of_ids
 from systems.spec import SystemSpec
 
 WARM_SHARE = 0.7
-"""Of the slots, filled at the start: its `warmup_ratio` and that of its authors' scripts."""
+"""Share of slots filled at the start: the library's default `warmup_ratio`, also in its authors' scripts."""
 
 
 class Cache:
     """Tables of one width and pooling in one `CachedEmbeddingBag`, trained by SGD.
 
-    A row is numbered as in the concatenated tables; its rank is its place in the array on the host.
+    A row's number is its index in the concatenated tables; its rank is its index in the array on the host.
     """
 
     def __init__(self, spec: SystemSpec, group: Group, slots: int) -> None:
@@ -75,7 +75,7 @@ class Cache:
         """Bring the rows of a batch into slots and pool them: fp32 `[batch, features * dim]`.
 
         Raises:
-            AssertionError: they have no room; nothing has moved.
+            AssertionError: the rows do not fit the slots; nothing was moved.
         """
         with self._device():
             pooled: Tensor = self._bag(rows, part.offsets().long(), part.weights_or_none())
@@ -110,10 +110,10 @@ class Cache:
 
     @torch.no_grad()
     def flush(self) -> None:
-        """Write every row back and empty the cache, as theirs does."""
+        """Write every row back and empty the cache, as the library's `flush` does."""
         misses, lookups = self._manager._cache_miss, self._manager._total_cache
         self._manager.flush()
-        self._manager._cache_miss, self._manager._total_cache = misses, lookups  # these it forgets, and no others
+        self._manager._cache_miss, self._manager._total_cache = misses, lookups  # the library's flush resets only these
 
     def memory(self) -> Anatomy:
         manager = self._manager
@@ -144,13 +144,13 @@ class Cache:
         self._manager._reset_comm_stats()
 
     def _cached(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of these ranks have slots: their positions, on the host, and their slots, on the device."""
+        """Positions (on the host) of the ranks that have slots, and these slots (on the device)."""
         slots = self._manager.inverted_cached_idx[ranks]
         at = (slots >= 0).nonzero().squeeze(1)
         return at.cpu(), slots[at]
 
     def _update(self, leaf: Tensor) -> None:
-        """Torch's SGD, of gradients summed by slot first; torch would round a row after each of them."""
+        """Torch's SGD on gradients summed by slot; without the sum torch would round a row after each gradient."""
         if leaf.grad is None:
             return
         slots, position = leaf.grad._indices()[0].unique(return_inverse=True)

@@ -17,18 +17,18 @@ _ROOM = "colossalai.legacy.nn.parallel.layers.cache_embedding"
 
 
 def missing() -> str:
-    """The packages that are not installed, in words; empty if all are."""
+    """Names of required packages that are not installed, joined by "and"; empty if all are."""
     names = ("colossalai", "contexttimer")
     return " and ".join(name for name in names if importlib.util.find_spec(name) is None)
 
 
 @functools.cache
 def library() -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """Import ColossalAI's cache alone, behind empty packages: the packages around it import peft and much more.
+    """Import only ColossalAI's cache, with empty parent packages: the real ones import peft and much more.
 
     Returns the class, and its eviction strategies by name.
 
-    The empty packages are gone afterwards, so that a program that has all of ColossalAI can still import it.
+    The empty packages are removed afterwards, so that a program with all of ColossalAI can still import it.
 
     Raises:
         ImportError: it is not installed.
@@ -68,7 +68,7 @@ _STAND_INS: tuple[tuple[Any, str, Callable[..., object]], ...] = (
 
 @contextmanager
 def without_cuda() -> Iterator[None]:
-    """Let the CPU stand in for the current CUDA device, in this block alone; all is as it was afterwards."""
+    """Let the CPU stand in for the current CUDA device inside the block; the patches are undone afterwards."""
     own = [vars(owner).get(name) for owner, name, _ in _STAND_INS]
     for owner, name, stand_in in _STAND_INS:
         setattr(owner, name, stand_in)

@@ -25,31 +25,31 @@ from systems.features import FeatureGroups, Group
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
 _ROW_BYTES = 16
-"""Of every row on the device: its rank, and the slot of every rank."""
+"""Bytes per row on the device for its rank and for the slot of its rank."""
 _FEATURE_BYTES = 16
-"""Of every feature on the device: the first row of its table, and their number. The only index that is ours."""
+"""Bytes per feature on the device for the first row and the row count of its table; not part of ColossalAI's cache."""
 _SLOT_BYTES = {"dataset": 8, "lfu": 16}
-"""Of every slot on the device beside its row: which row that is, and with `lfu` its accesses."""
+"""Bytes per slot on the device beyond the row, by policy: the row's rank, and with `lfu` its access count."""
 
 
 class ColossalAICache(EmbeddingSystem):
     """One `CachedEmbeddingBag` for all tables of one width and pooling, concatenated as its authors do.
 
     All rows are on the host, copies of some in slots on the device, and an index of all of them on the device too.
-    Before a batch is looked up its missing rows are fetched and others written back, changed or not, while all else
-    waits. A batch must fit: one with more distinct rows than slots is refused. Train a batch before the next one is
-    looked up, or its rows may have left.
+    The lookup fetches missing rows and writes others back, changed or not, before it computes; nothing overlaps. A
+    batch with more distinct rows than slots is refused. Call backward for a batch before the next lookup, which may
+    evict its rows.
 
-    - `policy=dataset`: rows are ranked by training frequency, and the cached rows of the largest ranks leave.
-    - `policy=lfu`: a slot counts accesses since its row came, and the slots that count least are emptied. If there are
-      frequencies, it starts with the most frequent rows and their counts.
+    - `policy=dataset`: rows are ranked by training frequency, and the cached rows of the largest ranks are evicted.
+    - `policy=lfu`: a slot counts accesses since its row was fetched, and rows with the lowest counts are evicted. With
+      frequencies, the cache starts with the most frequent rows and their counts.
 
-    All is as in its authors' scripts: 70 % of the slots filled at the start, frequencies with both policies, no buffer,
-    host memory that is not pinned, sparse gradients, and `torch.optim.SGD` on the slots. One thing is not: a row's
-    gradients are summed before it is updated, as all systems here do it. Optimizer state would belong to a slot, not to
-    a row, so there is none: SGD only.
+    Settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both policies,
+    no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. One difference: a row's
+    gradients are summed before it is updated, as in all systems here. Optimizer state would belong to a slot, not to a
+    row, so only SGD is supported.
 
-    On a CPU, while it builds and looks up, what it calls of CUDA is stood in for.
+    On a CPU stand-ins replace its CUDA calls while it is built and looked up.
     """
 
     about = (
@@ -100,7 +100,7 @@ class ColossalAICache(EmbeddingSystem):
 
     @property
     def placement(self) -> Placement:
-        # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
+        # on a CPU both tiers are RAM: bytes are copied but cross no link, so it does not count as offloading
         on_cuda = self._caches[0].slots.device.type == "cuda"
         return Placement(label="host + device slots" if on_cuda else "RAM + slots in RAM", offloads=on_cuda)
 
@@ -162,7 +162,7 @@ class ColossalAICache(EmbeddingSystem):
 
 
 def _groups_of(spec: SystemSpec) -> FeatureGroups:
-    """Tables that share a cache."""
+    """Groups of tables that share a cache: one per width and pooling."""
     return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling), weighted=spec.weighted)
 
 
@@ -172,14 +172,14 @@ def _slot_bytes(spec: SystemSpec, group: Group) -> int:
 
 
 def _least_device_bytes(spec: SystemSpec) -> int:
-    """The index of every row, and one slot for every cache."""
+    """Minimum device bytes: the index of every row, and one slot for every cache."""
     groups = _groups_of(spec).groups
     index = _ROW_BYTES * spec.rows + _FEATURE_BYTES * sum(len(group.features) for group in groups)
     return index + sum(_slot_bytes(spec, group) for group in groups)
 
 
 def _slots_of(spec: SystemSpec, group: Group) -> int:
-    """Slots of a cache: a ratio of its rows, or what its share (by rows) of a byte budget has room for."""
+    """Number of slots of a cache: a ratio of its rows, or as many as fit its share (by rows) of a byte budget."""
     rows = group.rows
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))

@@ -1,1 +1,1 @@
-"""fbgemm's tables: building them (`tbe`), the systems made of them (`tbe_system`), its UVM and the cache before it."""
+"""fbgemm's TBE: building it (`tbe`), systems that use it (`tbe_system`), and UVM with and without its cache."""

@@ -44,7 +44,7 @@ _LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with
 
 
 def tbe_key(table: EmbeddingBagConfig) -> tuple[PoolingType, torch.dtype]:
-    """What tables of one TBE have in common."""
+    """Key of the tables that share a TBE: their pooling and row type."""
     return table.pooling, row_type_of(table)
 
 
@@ -64,13 +64,13 @@ def build_tbe(
 
     Rows are kept in `row_type`, fp32 or fp16; pooled outputs and optimizer state are fp32 either way, and
     an updated row of 16 bits is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they
-    subtract it, row-wise Adagrad does not.) HOST is for the CPU alone: a TBE there looks up on the CPU even if the
-    device is CUDA, and on a CPU it is HOST whatever was asked. Ids out of range raise an error instead of being
-    replaced by 0, which is fbgemm's default; unless `checked`, they must not occur.
+    subtract it, row-wise Adagrad does not.) A HOST TBE looks up on the CPU even if the device is CUDA; on a CPU every
+    TBE is HOST, whatever `location` says. Ids out of range raise an error, where fbgemm's default replaces them by 0;
+    unless `checked`, they must not occur.
 
     Raises:
-        ValueError: features of one table are apart. fbgemm's CPU kernels take each run of them for a table of its own
-            and update a row once for each, where a CUDA device sums the gradients first.
+        ValueError: features of one table are not adjacent. fbgemm's CPU kernels treat each run of them as a table of
+            its own and update a row once per run, where a CUDA device sums the gradients first.
     """
     if len([table for table, _ in groupby(table_of_feature)]) > len(set(table_of_feature)):
         raise ValueError(f"the features of each table must stand together, not in the order {list(table_of_feature)}")
@@ -90,13 +90,13 @@ def build_tbe(
         **({} if on_cpu else cache_options),
     )
     if any(rows == 0 for rows, _ in shapes):
-        # of tables that start at the same sum of rows, fbgemm's CPU kernels take one for a further feature of the other
+        # fbgemm's CPU kernels treat tables that start at the same row number as features of one table
         number_rows(tbe, [max(1, rows) for rows, _ in shapes])
     return count_updates_alone(tbe)
 
 
 def number_rows(tbe: TBE, sizes: Sequence[int]) -> None:
-    """Have a TBE number its rows, by which backward sorts, as those of tables of these sizes one behind the other."""
+    """Set the row numbers by which a TBE's backward sorts to those of concatenated tables of these sizes."""
     starts = list(accumulate(sizes, initial=0))
     tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in tbe.feature_table_map), starts[-1]]))
     tbe.total_hash_size = starts[-1]
@@ -104,12 +104,12 @@ def number_rows(tbe: TBE, sizes: Sequence[int]) -> None:
 
 
 def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **options: Any) -> TBE:  # noqa: ANN401
-    """A TBE whose tables all lie in the same `rows` rows: row 5 of one is row 5 of each. No batch may use a row as two.
+    """A TBE whose tables share the same `rows` rows. A batch must not use a row through two of its tables.
 
-    fbgemm's kernels work on one table after the other, so this computes what as many tables of their own would, in the
-    same order, and as fast; a single table behind all features is slower and, but for SGD, sums in another order. Row
-    `i` of table `t` is found at `weights_offsets[t] + i * dim` and sorted as `hash_size_cumsum[t] + i`. To whoever
-    reads or writes the rows they are those of the first table. `options` are those of `build_tbe`.
+    fbgemm's kernels work table by table, so this computes the same as separate tables, in the same order and as fast; a
+    single table for all features is slower and, except with SGD, sums in another order. Row `i` of table `t` is at
+    `weights_offsets[t] + i * dim` and sorted as `hash_size_cumsum[t] + i`. Read and write the rows through the first
+    table. `options` are those of `build_tbe`.
     """
     tables = max(table_of_feature) + 1
     tbe = build_tbe([(rows, dim), *[(1, dim)] * (tables - 1)], table_of_feature=table_of_feature, **options)
@@ -122,8 +122,8 @@ def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **
 
 
 def count_updates_alone(tbe: TBE) -> TBE:
-    """Have a TBE count what it trains: fbgemm counts every forward, and Adam corrects its moments by the count."""
-    if tbe.optimizer in (EmbOptimType.EXACT_ROWWISE_ADAGRAD, EmbOptimType.ADAM):  # fbgemm counts for these alone
+    """Make a TBE count updates only: fbgemm counts every forward, and Adam's bias correction uses the count."""
+    if tbe.optimizer in (EmbOptimType.EXACT_ROWWISE_ADAGRAD, EmbOptimType.ADAM):  # fbgemm counts for these only
         tbe.register_forward_hook(_take_back_count)
     return tbe
 
@@ -145,17 +145,17 @@ def optimizer_options(optimizer: SparseOptimizer) -> dict[str, Any]:
         "weight_decay": optimizer.weight_decay,
     }
     if optimizer.weight_decay:
-        options["weight_decay_mode"] = WeightDecayMode.L2  # asked by row-wise Adagrad alone
+        options["weight_decay_mode"] = WeightDecayMode.L2  # only row-wise Adagrad reads it
     if optimizer.max_gradient < math.inf:
         options |= {"gradient_clipping": True, "max_gradient": optimizer.max_gradient}
     return options
 
 
 def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows) -> None:
-    """Overwrite rows from `start` on; a cache in front of them is emptied first, or it would serve stale rows.
+    """Overwrite rows from `start` on; the TBE's cache is emptied first, or it would serve stale rows.
 
     Raises:
-        RuntimeError: a batch has been prefetched and not looked up; its rows could not be overwritten.
+        RuntimeError: a batch was prefetched and not looked up; its cached rows cannot be overwritten.
     """
     if tbe.timesteps_prefetched:
         raise RuntimeError("rows cannot be loaded while an announced batch waits to be looked up")
@@ -168,7 +168,7 @@ def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows) -> None:
 
 
 def flush_tbe(tbe: TBE) -> None:
-    """Write cached rows back, after a running prefetch has ended; the cache stays valid."""
+    """Write cached rows back; the current stream waits for a running prefetch first. The cache stays valid."""
     if tbe.prefetch_stream is not None:
         torch.cuda.current_stream().wait_stream(tbe.prefetch_stream)
     tbe.flush()
@@ -188,18 +188,18 @@ def tbe_states(tbe: TBE, table: int) -> dict[str, Tensor]:
 
 
 def tbe_steps(tbe: TBE) -> int:
-    """Updates so far, as Adam counts them."""
+    """Number of updates, as Adam counts them."""
     return int(tbe.iter_cpu)
 
 
 def set_tbe_steps(tbe: TBE, steps: int) -> None:
-    """Go on counting Adam's updates from `steps`; fbgemm computes with one of its two counters and saves the other."""
+    """Set Adam's count of updates to `steps`; fbgemm computes with one of its two counters and saves the other."""
     tbe.iter_cpu.fill_(steps)
     tbe.iter.fill_(steps)
 
 
 def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
-    """Bytes of live TBEs by tier and purpose; HOST tensors count as `device` where the CPU itself is what computes."""
+    """Bytes of live TBEs by tier and purpose; `host_rows_are` is the tier of HOST tensors."""
     found: list[tuple[Tier, Purpose, object]] = []
     for tbe in tbes:
         for suffix, tier in (("dev", Tier.DEVICE), ("uvm", Tier.HOST), ("host", host_rows_are)):
@@ -217,7 +217,7 @@ def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
 
 
 def tbe_placement(tbes: Sequence[TBE], *, host_rows_are: Tier) -> Placement:
-    """Where live TBEs keep their rows: on a CPU torchrec silently builds HOST tables when told to use UVM."""
+    """Placement read from live TBEs: on a CPU torchrec silently builds HOST tables when told to use UVM."""
     locations = {spec[2].name for tbe in tbes for spec in tbe.embedding_specs}
     if any(tbe.use_cpu for tbe in tbes):
         return Placement(label="all in RAM" if host_rows_are is Tier.DEVICE else "host-resident", offloads=False)
@@ -230,7 +230,7 @@ def tbe_placement(tbes: Sequence[TBE], *, host_rows_are: Tier) -> Placement:
 
 
 def _pick(rows: Tensor, ids: Tensor) -> Tensor:
-    """fp32 copies on the host, a part at a time: UVM is read through the device, which need not hold a whole table."""
+    """fp32 copies on the host, in chunks: the device reads UVM, and may not have room for a whole table."""
     picked = torch.empty((ids.numel(), *rows.shape[1:]), dtype=torch.float32)
     for start in range(0, ids.numel(), _PICKED_ROWS):
         stop = start + _PICKED_ROWS

@@ -1,4 +1,4 @@
-"""Systems whose rows lie in fbgemm TBEs: what they share, and those that build one TBE per pooling and type of rows."""
+"""Base classes of systems with rows in fbgemm TBEs; `TBESystem` builds one TBE per pooling and type of rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,22 +31,22 @@ Lookup: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
 
 def fbgemm_support(spec: SystemSpec) -> Support:
-    """What fbgemm's build for the device cannot do."""
+    """Refusal of settings that fbgemm's build for the device does not support."""
     if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.ADAM:
         return Support(Verdict.UNSUPPORTED, "fbgemm has no Adam on a CPU: use sgd, rowwise_adagrad or adagrad")
     return Support()
 
 
 class TBEHolder(CountedSystem):
-    """A system whose rows lie in fbgemm TBEs. Subclasses build them or have them built, and call `_hold`."""
+    """A system with its rows in fbgemm TBEs. Subclasses build them, or let torchrec build them, and call `_hold`."""
 
     host_rows_are = Tier.HOST
     """The tier that fbgemm's HOST tensors are in."""
     same_on_host: ClassVar[str | None] = None
-    """The registered system that computes alike where fbgemm keeps the rows in host memory and looks them up there."""
+    """The registered system that runs the same kernels where fbgemm keeps and looks up the rows in host memory."""
 
     def _hold(self, tbe_of_table: Mapping[str, tuple[TBE, int]]) -> None:
-        """Say in which TBE, and as which table of it, every table is."""
+        """Register the TBE of every table, and the table's index in it."""
         # Tuples hide the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
         self._tbe_of_table = dict(tbe_of_table)
         self._tbes: tuple[TBE, ...] = tuple(dict.fromkeys(tbe for tbe, _ in tbe_of_table.values()))
@@ -66,15 +66,15 @@ class TBEHolder(CountedSystem):
 
     @property
     def placement(self) -> Placement:
-        # a subclass may do more around the same TBEs: it must say itself that it does not
+        # not inherited: a subclass may do more around the same TBEs, and must declare `same_on_host` itself
         alike = vars(type(self)).get("same_on_host")
         live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
         return replace(live, computes_as=alike if self._plain_on_host() else None)
 
     def _plain_on_host(self) -> bool:
-        """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per kind of table.
+        """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per `tbe_key`.
 
-        All else that a TBE computes by follows from the spec alone. torchrec, told to prefetch, makes more TBEs.
+        All other settings of a TBE follow from the spec alone. With prefetching torchrec builds more TBEs.
         """
         for tbe in self._tbes:
             on_host = tbe.use_cpu and {spec[2] for spec in tbe.embedding_specs} == {EmbeddingLocation.HOST}
@@ -116,10 +116,10 @@ class TBEHolder(CountedSystem):
 
 
 class TBESystem(TBEHolder):
-    """Rows in fbgemm TBEs at one location. Subclasses say which, and what that costs."""
+    """Rows in fbgemm TBEs at one location, which subclasses set."""
 
     location: ClassVar[EmbeddingLocation]
-    """Where the rows go on a CUDA device."""
+    """Location of the rows on a CUDA device."""
     row_types = ROW_TYPES
 
     def __init__(self, spec: SystemSpec) -> None:

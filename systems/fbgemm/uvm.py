@@ -1,7 +1,7 @@
 """fbgemm's unified virtual memory: rows in host memory that kernels address directly, with and without a cache.
 
-`uvm_host_mapped=True` (the default here) takes malloc + cudaHostRegister; `memory=managed` takes cudaMallocManaged with
-the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` says so.
+`uvm_host_mapped=True` (the default here) uses malloc + cudaHostRegister; `memory=managed` uses cudaMallocManaged with
+the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` reports that.
 """
 
 from typing import Any

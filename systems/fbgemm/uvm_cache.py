@@ -1,4 +1,4 @@
-"""UVM with and without fbgemm's device cache, as both fbgemm and torchrec use it: what it takes, and what it counts."""
+"""UVM with and without fbgemm's device cache, for fbgemm and torchrec: memory needs, prefetching and counters."""
 
 from abc import abstractmethod
 from collections import deque
@@ -21,7 +21,7 @@ MEMORY = ("host_mapped", "managed")
 
 
 class UVM(TBEHolder):
-    """What both UVM systems without a cache share. Must be the first base class, as `UVMCaching` must."""
+    """Base of both UVM systems without a cache. Must be the first base class, as `UVMCaching` must."""
 
     variants = {"memory": MEMORY}
 
@@ -35,7 +35,7 @@ class UVM(TBEHolder):
 
 
 class UVMCaching(TBEHolder):
-    """What both caching UVM systems share: fbgemm's cache, and with `prefetch=on` streams that read and fill ahead."""
+    """Base of both caching UVM systems: fbgemm's cache, filled ahead on streams of its own with `prefetch=on`."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
 
@@ -63,7 +63,7 @@ class UVMCaching(TBEHolder):
 
     @property
     def slots(self) -> int:
-        # without a cache, on a CPU, its state has one element all the same
+        # on a CPU there is no cache, but `lxu_cache_state` still has one element
         return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes if tbe.lxu_cache_weights.numel())
 
     @property
@@ -84,13 +84,13 @@ class UVMCaching(TBEHolder):
 
     @abstractmethod
     def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
-        """What the filling of the cache and the lookup need of a coming batch. Runs on the stream that reads."""
+        """Prepare a coming batch for `_fill` and the lookup. Runs on the `_reading` stream."""
 
     @abstractmethod
     def _fill(self, read: Any, compute: torch.cuda.Stream) -> None:  # noqa: ANN401
-        """Fill the cache for a batch that was read. Runs on the side stream.
+        """Fill the cache for the result of `_read`. Runs on the `_side` stream.
 
-        What was made on the stream that reads must be recorded for this one, and for the one that computes.
+        Tensors of `_read` must be recorded for this stream and for the compute stream, with `record_stream`.
         """
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
@@ -98,14 +98,13 @@ class UVMCaching(TBEHolder):
             self.prefetch_behind(features, torch.cuda.current_stream().record_event())
 
     def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
-        """Fill the cache for a batch on the side stream.
+        """Fill the cache for a batch on the `_side` stream.
 
-        It is read before that on a stream which waits for its copy alone: torchrec copies numbers there from pageable
-        memory, and the host waits for them. Behind all that computes it would wait for the step before.
-        A batch waits for its own filling only: that of the next one, announced by then, overlaps with its forward. The
-        backward of fbgemm's TBE waits by itself for all of them. TBEs count here, never while they look up: a lookup
-        takes the statistics for those of its own batch, and where they tell of no conflict it reads every row from the
-        cache. After a prefetch they are the next batch's.
+        `_read` runs before that on the `_reading` stream, which waits for the batch's copy only: torchrec copies
+        numbers there from pageable memory, and the host waits for them. On the compute stream the host would wait for
+        the previous step. A forward waits for its own batch's fill only, and overlaps with the fill of the next batch.
+        The backward of fbgemm's TBE waits for all fills. TBEs count here, never in a lookup: if the statistics show no
+        conflict, a lookup reads every row from the cache, but after a prefetch they are those of the next batch.
         """
         if self._side is None or self._reading is None:
             return
@@ -122,10 +121,10 @@ class UVMCaching(TBEHolder):
         self._announced.append((features, read, self._side.record_event()))
 
     def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was read
-        """What was read of the batch announced longest ago; work queued from here on finds its rows in the cache.
+        """Result of `_read` of the oldest announced batch; the current stream waits until its rows are in the cache.
 
         Raises:
-            RuntimeError: `features` is another batch. fbgemm would answer it with the rows of the announced one.
+            RuntimeError: `features` is another batch. fbgemm would return the rows of the announced one.
         """
         announced, prepared, arrived = self._announced[0]
         if announced is not features:
@@ -135,9 +134,9 @@ class UVMCaching(TBEHolder):
         return prepared
 
     def _released(self, pooled: KeyedTensor) -> KeyedTensor:
-        """Unlock the cache lines of a lookup where no backward will: else they could never be evicted again."""
+        """Unlock the cache lines of a lookup without backward: else they could never be evicted again."""
         if self._side is not None and not torch.is_grad_enabled():
-            torch.cuda.current_stream().wait_stream(self._side)  # the next batch's prefetch locks lines by then
+            torch.cuda.current_stream().wait_stream(self._side)  # the next batch's prefetch locks lines
         for tbe in () if torch.is_grad_enabled() else self._tbes:
             if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
                 torch.ops.fbgemm.lxu_cache_locking_counter_decrement(
@@ -162,7 +161,7 @@ class UVMCaching(TBEHolder):
 
 
 def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier, int]:
-    """The least a UVM system takes: row-wise optimizer state is on the device for every row, and is never cached.
+    """Minimum bytes of a UVM system by tier: row-wise optimizer state is on the device for every row, never cached.
 
     A cache adds 4 B per row (row to table), with LFU 8 B more per row and once (its counts), and at least one set of 32
     slots.
@@ -180,7 +179,7 @@ def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier,
 
 
 def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Device bytes per cache slot: a line as wide as the widest table, its row, its stamp, its lock if prefetching."""
+    """Device bytes per cache slot: a line of the widest table, the row's number, its stamp, its lock if prefetching."""
     line = max(row_bytes_of(table) for table in tables)
     stamp = 8 if spec.parameters["policy"] == "lru" else 0
     lock = 4 if spec.parameters.get("prefetch") == "on" else 0
@@ -192,13 +191,13 @@ def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
     rows: int = sum(table.num_embeddings for table in tables)
     if isinstance(spec.budget, CacheRatio):
         return max(1, -(-int(rows * spec.budget.ratio) // WAYS))
-    # fbgemm has no cache on a CPU and ignores the sets; there is nothing to take off the budget there
+    # fbgemm has no cache on a CPU and ignores the sets; nothing is subtracted from the budget there
     left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True).get(Tier.DEVICE, 0)
     return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
 
 
 def set_tbe_counting(tbes: Iterable[TBE], *, enabled: bool) -> None:
-    """Switch the statistics of TBEs, which cost a lookup and a sort per batch, at run time."""
+    """Switch the statistics of TBEs, which cost a lookup and a sort per batch, on or off."""
     for tbe in tbes:
         if tbe.cache_algorithm is CacheAlgorithm.LRU:
             tbe.gather_uvm_cache_stats = enabled
@@ -209,10 +208,10 @@ def set_tbe_counting(tbes: Iterable[TBE], *, enabled: bool) -> None:
 def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: UniqueCounter) -> Counters:
     """Traffic from fbgemm's own statistics.
 
-    LRU: rows fetched are the misses that found a place; a row without one is read per occurrence and read and written
-    once in backward. Every eviction writes back; evictions are not counted by fbgemm and taken as equal to insertions,
-    which holds once the cache is full. State that is not row-wise has no cache: backward reads and writes it once per
-    distinct row. Bytes are unknown where tables of several widths share a TBE, and with LFU, which counts misses only.
+    LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
+    written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal to
+    insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes it once
+    per distinct row. Bytes are None where tables of several widths share a TBE, and with LFU, which only counts misses.
     """
     if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)

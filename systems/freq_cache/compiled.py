@@ -1,6 +1,6 @@
-"""How loops are compiled, by numba, where torch and numpy would go over the same memory several times.
+"""Compilation of loops by numba, where torch and numpy would pass over the same memory several times.
 
-Compiled loops release the GIL, so that planning and copying run beside training.
+Compiled loops release the GIL, so that planning and copying threads run in parallel with the training thread.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., An
     except RuntimeError:  # the folder is not writable: compiled anew in every process
         return numba.njit(nogil=True, _nrt=False, **options)(function)  # type: ignore[no-any-return]
     # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only:
-    # after a change of the others it would go on with old machine code.
+    # after a change of the others it would load old machine code.
     made._cache._cache_file._source_stamp = _digest(Path(function.__code__.co_filename).parent)
     return made  # type: ignore[no-any-return]
 
 
 @cache
 def _digest(folder: Path) -> bytes:
-    """Of the sources that a loop of a folder may have copies of: that folder's, and this package's."""
+    """SHA-256 digest of all sources whose functions a loop of a folder may inline: that folder's and this package's."""
     digest = hashlib.sha256()
     for source in sorted({*folder.glob("*.py"), *Path(__file__).parent.rglob("*.py")}):
         digest.update(source.read_bytes())
@@ -52,7 +52,7 @@ def _digest(folder: Path) -> bytes:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(_context: Any, array: Any, _index: Any) -> Any:
-    """Ask for the memory of `array[index]`, a one-dimensional array, ahead of its use. Any index is safe."""
+    """Prefetch the cache line of `array[index]`, a one-dimensional array. Any index is safe."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -71,7 +71,7 @@ def prefetch(_context: Any, array: Any, _index: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def bit_length(_context: Any, _number: Any) -> Any:
-    """How many bits an int64 takes, as Python's `int.bit_length`; that of 0 is 0."""
+    """Number of bits of an int64, as Python's `int.bit_length`; 0 for 0."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         zero_is_defined = ir.IntType(1)(0)
@@ -85,14 +85,14 @@ _AHEAD = 32
 
 @inlined
 def prefetch_ahead(array, rows, i):
-    """Ask for the memory of `array[row]` of a row that comes a few turns after the `i`-th."""
+    """Prefetch the cache line of `array[row]` for the row `_AHEAD` iterations after the `i`-th."""
     if i + _AHEAD < rows.size:
         prefetch(array, rows[i + _AHEAD])
 
 
 @compiled
 def gather(table, rows, found):
-    """Read an element of a table for each row. None is below 0: numba would make room for counting from the end."""
+    """Gather an element of a table for each row. Rows are not negative: unsigned indices spare numba's wraparound."""
     for i in range(rows.size):
         prefetch_ahead(table, rows, i)
         found[i] = table[np.uint64(rows[i])]

@@ -28,7 +28,7 @@ _ROUNDS = 10
 _HALF = np.uint64(32)
 _SPARE_BITS = np.int32(8)
 _PART_VALUES = 1 << 18
-"""The least that is worth a thread."""
+"""Minimum values per thread."""
 
 
 def uniform_rows(ids: Tensor, *, rows: int, dim: int, seed: int, stream: int) -> Tensor:
@@ -61,13 +61,13 @@ def uniform_rows(ids: Tensor, *, rows: int, dim: int, seed: int, stream: int) ->
 def first_rows_of(
     tables: Sequence[EmbeddingBagConfig], *, seed: int | None, streams: Sequence[int]
 ) -> Callable[[Tensor, Tensor], None]:
-    """What fills any rows of some tables of one width, numbered table after table, with their first values.
+    """Make a function that fills rows of tables of one width, numbered table after table, with their initial values.
 
-    These are uniform, within the bounds that a table has for them, else as `uniform_rows` has them; without a seed 0.
-    As many threads as torch computes with make them, and they are the same with any number.
+    Values are uniform within the table's own bounds, if it has some, else those of `uniform_rows`; zero without a seed.
+    The function uses torch's number of threads, on which the values do not depend.
 
     Returns:
-        A function of the row numbers, int64 `[n]`, and of where to, floating `[n, dim]`.
+        A function of the row numbers, int64 `[n]`, and the output, floating `[n, dim]`.
     """
     sizes = [table.num_embeddings for table in tables]
     bounds = [(table.get_weight_init_min(), table.get_weight_init_max()) for table in tables]

@@ -1,4 +1,4 @@
-"""How many slots fit what a cache is given, and what they weigh on the device, or in memory beside a drive."""
+"""Number of slots that fit a cache's budget, and the bytes of a cache on the device and on the host."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -12,27 +12,27 @@ from systems.freq_cache.cache import BatchMover
 from systems.freq_cache.tiers import STAGING_BYTES, SUM_BYTES, RowLayout, width_of
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
-"""What weights are in the slow tier by name; None: what the slots have, not compressed."""
+"""Type of weights in the slow tier by name; None: the type of the slots, not compressed."""
 ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
-"""By how much that changes an element at most, as a share of its row's largest size."""
+"""Maximum round-trip error of an element by name of `SLOW_ROWS`, relative to its row's largest magnitude."""
 SLOT_ID_BYTES = 16
-"""On the device of every id: its slot as it was sent and as fbgemm takes it, and that of the batch sent ahead."""
+"""Bytes per id on the device for its slot: the int32 copy and fbgemm's int64, and the copy of the batch sent ahead."""
 ROW_INDEX_BYTES = 4
-"""Of every row on the host: its place in the index."""
+"""Bytes per row on the host for its location in the index."""
 FILE_ROW_BYTES = 4 + SUM_BYTES
-"""Of every row on the host, in a file tier: its place in the file, and its checksum."""
+"""Bytes per row on the host, with a file tier, for its position in the file and its checksum."""
 POLICY_BYTES = {"static": 2, "lfu": 2, "lru": 2}
-"""Of every row on the host, at most: what the policy keeps of it. One of one's own counts as `lfu`."""
+"""Maximum bytes per row on the host for the policy's statistics. A user's own policy counts as `lfu`."""
 SLOT_INDEX_BYTES = 20.125
-"""Of every slot on the host: its row, key, pin and flags, and its place in a queue."""
+"""Bytes per slot on the host for its row, key, pin and flags, and its entry in a queue."""
 WINDOW_BYTES = 24
-"""Of every id of an announced batch on the host, at most: what the planner keeps of it, and its plan."""
+"""Maximum bytes per id of an announced batch on the host for its distinct rows and its plan."""
 SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
-"""Of a host budget, what is left to the allocator and to page tables."""
+"""Share and bytes of a host budget reserved for the allocator and page tables."""
 
 
 def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
-    """Tables that share a cache: of one width, pooling, type and optimizer, and without slots of their own."""
+    """Groups of tables that share a cache: same width, pooling, type and optimizer, and no slots of their own."""
 
     def key(table: EmbeddingBagConfig) -> object:
         own = table.name if table.name in cache_rows else None
@@ -42,28 +42,28 @@ def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
 
 
 def lookups_per_backward(spec: SystemSpec) -> int:
-    """Batches whose rows must have slots at the same time."""
+    """Number of batches whose rows must have slots at the same time."""
     return int(spec.parameters.get("lookups_per_backward", "1"))
 
 
 def layout_of(spec: SystemSpec, table: EmbeddingBagConfig) -> RowLayout:
-    """Of the records in which a table's rows are kept in the slow tier, and cross the link."""
+    """Layout of a table's records in the slow tier and across the link."""
     kept = SLOW_ROWS[spec.parameters.get("slow_rows", "fp32")] or row_type_of(table)
     return RowLayout(table.embedding_dim, kept, spec.optimizer.state_shapes(width_of(table.embedding_dim)))
 
 
 def slow_bytes(spec: SystemSpec) -> int:
-    """Of all rows in the slow tier, with their optimizer state."""
+    """Bytes of all rows in the slow tier, with their optimizer state."""
     return sum(int(table.num_embeddings) * layout_of(spec, table).record_bytes for table in spec.tables)
 
 
 def staging_rows(spec: SystemSpec, slots: int) -> int:
-    """Rows that each place of staging has room for: an eighth of a full working set."""
+    """Capacity of each staging buffer in rows: an eighth of a full working set."""
     return 1 + min(spec.batch_lookups, slots) // 8
 
 
 def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
-    """What a cache takes on the device, its share of the slot ids excepted."""
+    """Bytes of a cache on the device, without slot ids."""
     first = group.tables[0]
     columns = width_of(first.embedding_dim)
     slot_bytes = columns * row_type_of(first).itemsize + spec.optimizer.state_bytes(columns)
@@ -71,7 +71,7 @@ def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
 
 
 def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
-    """What a cache takes of memory beside a drive: slots, index, policy, map of the file, coming batches, staging."""
+    """Bytes of a cache in memory, with a file tier: slots, index, policy, map of the file, coming batches, staging."""
     index = index_bytes(spec, group.rows, slots) + FILE_ROW_BYTES * group.rows
     batches = int(spec.parameters["look_ahead"]) + 2
     window = WINDOW_BYTES * batches * spec.batch_lookups * lookups_per_backward(spec)
@@ -79,12 +79,12 @@ def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
 
 
 def _bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
-    """What a cache takes of the budget, its share of the slot ids excepted."""
+    """Bytes of a cache that count against the budget, without slot ids."""
     return (host_bytes if isinstance(spec.budget, HostBytes) else device_bytes)(spec, group, slots)
 
 
 def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
-    """One slot for every cache that shares the budget, those with slots of their own, and the slot ids of one batch."""
+    """Minimum budget: one slot per cache that shares it, caches with slots of their own, and slot ids of one batch."""
     groups = groups_of(spec, cache_rows).groups
     caches = sum(_bytes_of(spec, group, _own_slots(group, cache_rows) or 1) for group in groups)
     spare = SPARE_HOST_BYTES if isinstance(spec.budget, HostBytes) else 0
@@ -92,24 +92,24 @@ def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
 
 
 def required_bytes(spec: SystemSpec) -> dict[Tier, int]:
-    """The least bytes by tier, those on a drive excepted."""
+    """Minimum bytes by tier, without those on a drive."""
     if isinstance(spec.budget, HostBytes):
         return {Tier.HOST: least_bytes(spec, {})}
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
-    # rows in a file take room on disk once they are written, and a place in the map of the file in memory
+    # rows in a file take disk space once they are written, and an entry in the in-memory map of the file
     in_file = spec.parameters.get("tier") == "file"
     rows = FILE_ROW_BYTES * spec.rows if in_file else slow_bytes(spec)
     return {Tier.DEVICE: least_bytes(spec, {}), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
 
 
 def index_bytes(spec: SystemSpec, rows: int, slots: int) -> int:
-    """What index and policy of a cache take on the host, some queues of fixed size excepted."""
+    """Bytes of a cache's index and policy on the host, without some queues of fixed size."""
     policy = POLICY_BYTES.get(spec.parameters.get("policy", "lfu"), POLICY_BYTES["lfu"])
     return int(rows * (ROW_INDEX_BYTES + policy) + slots * SLOT_INDEX_BYTES)
 
 
 def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> int:
-    """Slots of a cache: its own, or a ratio of its rows, or what its share (by rows) of a byte budget has room for."""
+    """Number of slots of a cache: its own, or a ratio of its rows, or as many as fit its share of a byte budget."""
     rows = group.rows
     own = _own_slots(group, cache_rows)
     if own is not None:
@@ -128,7 +128,7 @@ def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[s
 
 
 def remedy(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int], slots: int) -> str:
-    """What a user is to give so that a cache has this number of slots, in words."""
+    """Advice in messages: the setting that gives a cache this number of slots."""
     if _own_slots(group, cache_rows) is not None:
         return f"give table {group.tables[0].name} cache_rows of at least {slots:,}"
     smallest = budget_for(spec, group, slots, cache_rows)

@@ -1,4 +1,4 @@
-"""The cache as a system of the comparison, its variants chosen by name, and what it is verified against."""
+"""The cache as a system of the comparison with its variants, and its reference for verification."""
 
 import tempfile
 import weakref
@@ -82,8 +82,8 @@ class FreqCache(CachedEmbeddingBagCollection):
 class RoundedReference(ReferenceSystem):
     """Plain training; a row is rounded whenever the cache would write it to its slow tier.
 
-    Which rows those are says `cache`, one of the same spec that is shown the same batches: no value of it is used. A
-    row whose update the system under test loses, doubles or takes too late differs here as it would without rounding.
+    `cache`, built from the same spec and given the same batches, determines which rows; its values are not used. If the
+    system under test loses, doubles or delays an update, the row differs as much as it would without rounding.
     """
 
     ids_on_host = True

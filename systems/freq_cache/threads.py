@@ -1,8 +1,7 @@
 """Threads that share the work on one large batch.
 
-Compiled loops release the GIL, so they run on several parts at the same time: of the rows to copy or to fill. There are
-as many threads as torch computes with for training, and the one that calls works too. It waits for all of them before
-it goes on.
+Compiled loops release the GIL, so several threads run them on parts of the rows to copy or to fill. There are as many
+threads as torch uses for training; the calling thread is one of them, and waits for the others.
 """
 
 import os
@@ -14,7 +13,7 @@ from systems.threads import cores, pool_of
 
 
 def parts_of(items: int, *, least: int) -> int:
-    """On how many threads to work on so many items, if a thread is to have at least `least` of them."""
+    """Number of threads for `items` items, with at least `least` items per thread."""
     return max(1, min(items // least, cores()))
 
 
@@ -22,7 +21,7 @@ def in_parts(work: Callable[[int], None], parts: int) -> None:
     """Call `work(part)` for every part, 0 on this thread and the others on their own. Returns when all are done.
 
     Raises:
-        BaseException: what the first part to fail raised.
+        BaseException: the exception of the first part that failed.
     """
     if parts == 1:
         work(0)

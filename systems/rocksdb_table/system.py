@@ -1,4 +1,4 @@
-"""The system over the store: a batch's distinct rows are read, trained in a pool of their own, and written back."""
+"""The system over the store: it reads a batch's distinct rows, trains them in memory, and writes them back."""
 
 import tempfile
 import weakref
@@ -23,15 +23,15 @@ from systems.unique_counter import CountedSystem
 _POOL_STEP = 4096
 _LEAST_BYTES = 2 << 20
 _STEP_BYTES = 24 << 20
-"""Of the values of a batch, on their way as Python's bytes, and of the threads that read them."""
+"""Memory reserved per step for a batch's values as Python bytes objects, and for the threads that read them."""
 _WELL_USED = 0.9
-"""Of memory that is asked for in small pieces."""
+"""Share of memory that allocators use when it is allocated in small pieces."""
 _DISK_SHARE = 1.5
-"""Bytes of files over those of rows and state: keys, padding of blocks, and what compaction holds twice for a while."""
+"""Ratio of file bytes to bytes of rows and state: keys, block padding, and data that compaction holds twice."""
 
 
 class _Pool:
-    """The rows of one batch, of tables of one width, pooling and type: looked up and updated by fbgemm's TBE.
+    """One batch's rows of tables of one width, pooling and type, in an fbgemm TBE that looks them up and updates them.
 
     `first` is the number of these tables' first record in the store; a record is a row's weights and state.
     """
@@ -85,7 +85,7 @@ class _Pool:
         return numbers
 
     def fetch(self, store: RocksDBStore, numbers: Int64s) -> None:
-        """Hold the rows of these records, ascending, in their order."""
+        """Read the rows of these records, given in ascending order, into the pool."""
         if len(numbers) > self.rows:
             self._grow(-(-len(numbers) // _POOL_STEP) * _POOL_STEP)
         self.numbers = numbers
@@ -100,19 +100,19 @@ class _Pool:
         store.write(self.numbers, lambda place: self.records_of({n: v[place] for n, v in self._fields.items()}))
 
     def records_of(self, values: Mapping[str, Tensor]) -> Bytes:
-        """Rows as records; state that is not named is zero."""
+        """Rows as records; missing states are zero."""
         records = np.zeros(len(values["weight"]), self.record)
         for name, tensor in values.items():
             records[name] = tensor.numpy()
         return records.view(np.uint8).reshape(len(records), -1)
 
     def fields_of(self, records: Bytes) -> dict[str, Tensor]:
-        """Records as weights and states, in the same memory."""
+        """Views of records as weights and states, in the same memory."""
         rows = records.view(self.record)[:, 0]
         return {name: torch.from_numpy(rows[name]) for name in self.record.names or ()}
 
     def look_up(self, slots: Tensor, part: KeyedJaggedTensor) -> Tensor:
-        """Pool rows by their place here, one per id of `part`."""
+        """Look up and pool rows by their slot in this pool, one slot per id of `part`."""
         pooled: Tensor = self._tbe(slots, part.offsets().long(), part.weights_or_none())
         return pooled
 
@@ -148,7 +148,7 @@ class RocksDBTable(CountedSystem):
         weakref.finalize(self, _remove, self._store, files)
 
     def _store_bytes(self) -> int:
-        """What the pools leave of the budget to RocksDB, but for what allocators waste."""
+        """Bytes for RocksDB: the budget less the pools' and a step's bytes, times the share that allocators use."""
         left = self.spec.budget_bytes - _STEP_BYTES - sum(pool.nbytes for pool in self._pools)
         return max(_LEAST_BYTES, int(_WELL_USED * left))
 
@@ -190,10 +190,10 @@ class RocksDBTable(CountedSystem):
         return joined
 
     def _finish(self) -> None:
-        """Write the rows of the batch that was looked up last, if backward may have changed them.
+        """Write back the rows of the last batch, if backward may have changed them.
 
         Raises:
-            RuntimeError: it still waits for its backward.
+            RuntimeError: the batch's backward is pending.
         """
         self._in_flight.expire()
         if self._trained:

@@ -1,4 +1,4 @@
-"""The systems that torchrec shards itself: `DistributedModelParallel` over the ranks of the default process group."""
+"""Systems that torchrec shards: `DistributedModelParallel` over the ranks of the default process group."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ class ShardedTorchrecUVMCaching(TorchrecSharded, TorchrecUVMCaching):
 
 
 class _Received(UniqueCounter):
-    """Counts what this rank's TBEs look up, for all ranks; `names` are the tables of each TBE, in its order."""
+    """Counts ids that this rank's TBEs look up for all ranks; `names` are the tables of each TBE, in its order."""
 
     def __init__(self, spec: SystemSpec, names: Mapping[TBE, Sequence[str]]) -> None:
         super().__init__(spec.tables)
@@ -122,7 +122,7 @@ class _Received(UniqueCounter):
             tbe.register_forward_pre_hook(partial(self._count, of_feature), with_kwargs=True)
 
     def observe(self, features: KeyedJaggedTensor) -> None:
-        """The ids are counted where they arrive."""
+        """Count the step only; a hook on the TBEs counts the ids that this rank receives."""
         self.steps += self.enabled
 
     def _count(self, of_feature: Sequence[str], _: TBE, inputs: tuple[Any, ...], named: dict[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The cache over ranks, as a system and as a module: each rank keeps its rows behind a cache of its own."""
+"""The cache sharded over ranks, as a system and as a module: each rank has its own rows and its own cache."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class ShardedFreqCache(ShardedSystem):
             known = {}
         tables = tuple(replace(self.tables[shard.table], num_embeddings=shard.rows) for shard in self._shards)
         own = {s.table: known[s.table][s.first : s.first + s.rows] for s in self._shards if s.table in known}
-        # in a tuple, which hides it from `state_dict()`: that has the rows of all ranks
+        # a tuple hides it from `state_dict()`, which contains the rows of all ranks
         self._hidden = (FreqCache(replace(_alone(spec), tables=tables, frequencies=own or None)),)
         self._exchange = Exchange(spec.tables, layout, device=spec.device)
         self._announced: deque[tuple[KeyedJaggedTensor, KeyedJaggedTensor]] = deque()
@@ -84,7 +84,7 @@ class ShardedFreqCache(ShardedSystem):
         return self.own.placement
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
-        """Announce a coming batch, as to `CachedEmbeddingBagCollection`; its ids go to their owners at once."""
+        """Announce a coming batch to `CachedEmbeddingBagCollection`; its ids are sent to their ranks at once."""
         sent = self._exchange.send(features)
         self.own.prefetch(sent)
         self._announced.append((features, sent))
@@ -136,7 +136,7 @@ class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
         frequencies: Accesses per row, int64 `[rows]` by table name, for policy `static` and placement `misses`.
         device: Where lookups compute.
         batch_lookups: Ids per batch over all ranks, about.
-        seed: Of the initial rows, which do not depend on the number of ranks; None: zero.
+        seed: Seed of the initial rows, which do not depend on the number of ranks; None: zero.
 
     Raises:
         ValueError: the arguments do not go together; the message says what to change.
@@ -182,6 +182,6 @@ class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
 
 
 def _alone(spec: SystemSpec) -> SystemSpec:
-    """The same for a cache of one rank, other parameters as they are by default."""
+    """The spec of one rank's cache, with defaults for all other parameters."""
     defaults = {name: values[0] for name, values in FreqCache.variants.items()}
     return replace(spec, parameters={**defaults, **spec.parameters})

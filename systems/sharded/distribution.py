@@ -1,4 +1,4 @@
-"""Ids to the ranks that have their rows, and pooled vectors back, by torchrec's own distribution."""
+"""Exchange of ids and pooled vectors between ranks, with torchrec's all-to-all."""
 
 import functools
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from systems.sharded.placement import Layout, Shard
 
 
 class Exchange:
-    """Both ways of a batch between its ranks. Every rank makes the same calls in the same order.
+    """Sends a batch's ids to the ranks that own their rows, and pooled vectors back. All calls are collective.
 
     Args:
-        tables: All of them; they pool by SUM. A feature of a table that is cut is looked up on every rank.
-        layout: What every rank has.
+        tables: All tables, with SUM pooling. A feature of a table that is cut is looked up on every rank.
+        layout: Shards of every rank.
         device: Where rows are pooled. Ids travel on the host.
     """
 
@@ -52,7 +52,7 @@ class Exchange:
         self._to_samples = PooledEmbeddingsAllToAll(group, self._widths, device)
 
     def _by_rank(self) -> tuple[list[int], list[int]]:
-        """Places of the features that each rank is sent, in `whole ones, bucket 0, bucket 1, ...`, and how many."""
+        """Indices into `whole features, bucket 0, bucket 1, ...` of each rank's features, and their number per rank."""
         order: list[int] = []
         splits, first_bucket, at = [], sum(map(len, self._whole)), 0
         for rank, names in enumerate(self._whole):
@@ -63,13 +63,13 @@ class Exchange:
         return order, splits
 
     def send(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-        """What this rank is to look up for all of them, sample by sample in the order of ranks.
+        """Send each rank the ids of its rows, and receive this rank's ids from all ranks. Collective.
 
         Args:
-            features: Of this rank's samples, on the host; as many samples on every rank.
+            features: Features of this rank's samples, on the host; every rank has the same number of samples.
 
         Returns:
-            The features that this rank has rows of, whole tables first; ids of a cut table count from its first row.
+            Features of this rank's shards, whole tables first, samples by rank; ids count from a shard's first row.
 
         Raises:
             ValueError: a feature is missing, or there are per-sample weights.
@@ -97,10 +97,10 @@ class Exchange:
     def collect(self, pooled: Tensor) -> KeyedTensor:
         """The pooled vectors of this rank's samples, in table order.
 
-        `pooled` are those of what `send` gave, in its order of features, fp32 `[samples of all ranks, sum of dims]`.
+        `pooled`: pooled rows of the result of `send`, in its order, fp32 `[samples of all ranks, sum of dims]`.
         """
         pieces: dict[str, Tensor] = {}
-        parts = []  # of the bags of cut tables, as each rank pooled them
+        parts = []  # each rank's partial sums of the bags of cut tables
         for names, block in zip(self._whole, self._to_samples(pooled).wait().split(self._widths, dim=1), strict=True):
             dims = [self._dims[name] for name in names]
             *whole, part = block.split([*dims, block.shape[1] - sum(dims)], dim=1)

@@ -1,4 +1,4 @@
-"""Which rank has which rows."""
+"""Assignment of rows to ranks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ class Shard:
 
 
 Layout = tuple[tuple[Shard, ...], ...]
-"""What every rank has: whole tables first, then its range of each table that is cut; a cut table is on every rank."""
+"""Shards by rank: whole tables first, then its range of each table that is cut; a cut table is on every rank."""
 
 
 def place(
     tables: Sequence[EmbeddingBagConfig], *, how: str, ranks: int, misses: Mapping[str, Tensor] | None = None
 ) -> Layout:
-    """Give tables, or ranges of their rows, to ranks.
+    """Assign tables, or ranges of their rows, to ranks.
 
     Args:
-        tables: All of them.
-        how: `tables`: each whole, the bytes even. `rows`: each cut into ranges of equal length. `misses`: those that
-            miss more than a rank's share are cut into ranges of equal misses, the others whole, the misses even.
-        ranks: Their number.
+        tables: All tables.
+        how: `tables`: whole tables, bytes balanced. `rows`: every table cut into ranges of equal length. `misses`:
+            tables with more misses than a rank's share cut into ranges of equal misses, others whole, misses balanced.
+        ranks: Number of ranks.
         misses: Expected misses of every row per batch, float64 `[rows]` by table, for `misses`; see `expected_misses`.
 
     Raises:
@@ -61,7 +61,7 @@ def place(
 def _evenly(
     tables: Sequence[EmbeddingBagConfig], misses: Mapping[str, float], ranks: int
 ) -> list[list[EmbeddingBagConfig]]:
-    """The heaviest table first, each to the rank that has least so far: by misses, where these are equal by bytes."""
+    """Assign whole tables, heaviest first, each to the least loaded rank: by misses, ties by bytes."""
     given: list[list[EmbeddingBagConfig]] = [[] for _ in range(ranks)]
     held = [(0.0, 0)] * ranks
 
@@ -76,7 +76,7 @@ def _evenly(
 
 
 def _cuts(rows: int, ranks: int, misses: Tensor | None) -> list[int]:
-    """Where each rank's range begins, and the end: ranges of equal length, or of equal misses; none is empty."""
+    """First row of each rank's range, and the end: ranges of equal length, or of equal misses; none is empty."""
     at = [rows * rank // ranks for rank in range(ranks + 1)]
     if misses is not None:
         sums = misses.cumsum(0)
@@ -93,7 +93,7 @@ def expected_misses(
     cache_ratio: float,
     batch_lookups: int,
 ) -> dict[str, Tensor]:
-    """How often per batch a cache of the most frequent rows of all tables misses each row, float64 `[rows]` by table.
+    """Expected misses of each row per batch, float64 `[rows]` by table, in a cache of the most frequent rows.
 
     A row outside the cache is missed when a batch has it: with independent lookups, by `1 - (1 - p)^n`. `frequencies`
     are accesses per row, int64 `[rows]` by table; `batch_lookups` are ids per batch over all tables.

@@ -1,4 +1,4 @@
-"""What systems have in common whose rows are spread over ranks."""
+"""Base class of systems whose rows are sharded over ranks."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from systems.spec import CacheRatio, OptimizerKind, SystemSpec
 
 
 class ShardedSystem(EmbeddingSystem):
-    """Rows spread over the ranks of the default process group, which must be there before.
+    """Rows sharded over the ranks of the default process group, which must be initialized before.
 
-    `forward` and `prefetch` get this rank's part of a batch, of one length on all ranks. `load_rows` is given all rows
-    on every rank and keeps its own. `read_rows`, `flush` and `state_dict` are collective: every rank calls them, in
-    the same order, and gets the rows of all. `memory` and `counters` are this rank's own; its lookups are those that it
-    was sent.
+    `forward` and `prefetch` take this rank's part of a batch, of the same length on all ranks. `load_rows` takes all
+    rows on every rank and keeps this rank's. `read_rows`, `flush` and `state_dict` are collective: every rank calls
+    them in the same order and gets the rows of all ranks. `memory` and `counters` are this rank's own; its lookups are
+    the ids that it receives.
     """
 
     @property
     @abstractmethod
     def shards(self) -> Sequence[Shard]:
-        """What this rank has."""
+        """Shards of this rank."""
 
     @abstractmethod
     def load_shard(self, shard: Shard, start: int, rows: Rows) -> None:

@@ -1,1 +1,1 @@
-"""What happens in the process of one cell, from the question whether its system can run to the optimum."""
+"""The worker process of one cell: support check, verification, build, training, evaluation and the Belady bound."""

@@ -1,4 +1,4 @@
-"""Batches from a feed to the device: each is copied a step ahead of its own, on a stream that nothing else uses."""
+"""Copies of batches from a feed to the device, one step ahead, on a stream of their own."""
 
 import time
 from collections import deque
@@ -9,17 +9,17 @@ from suite.run.cell.feed import Feed, OnBatch
 from workloads.batch import Batch
 
 _Sent = tuple[Batch, torch.cuda.Event | None]
-"""A batch, and the event behind its copy."""
+"""A batch, and the event after its copy."""
 
 
 class DevicePrefetcher:
-    """Batches 0, 1, 2, ... of a feed, where a system wants them: ids on the device that computes, or on the host.
+    """Batches 0, 1, 2, ... of a feed, copied to the device; their ids stay on the host if `ids_on_host`.
 
-    On a CPU they stay as they are; for CUDA their memory is pinned. `on_batch` is told of every one that `fill` makes.
+    On a CPU nothing is copied; for CUDA the feed pins their memory. `on_batch` is called for every batch `fill` makes.
 
     Attributes:
-        left: Batches still to be taken.
-        ids_arrived: Behind the copy of the ids of the batch taken last. None: they are on the host.
+        left: Number of batches still to be taken.
+        ids_arrived: Event after the copy of the last taken batch's ids. None: they are on the host.
         waited_s: Seconds that `take` waited for the feed since the last `fill`.
     """
 
@@ -36,7 +36,7 @@ class DevicePrefetcher:
         self.waited_s = 0.0
 
     def fill(self, count: int) -> float:
-        """Have the feed ready for `count` more, and the first copies under way. Returns the seconds it took."""
+        """Fill the feed for `count` more batches, and start the first copies. Returns the seconds it took."""
         start = time.perf_counter()
         self._feed.fill(min(count + self._ahead, self.left) - len(self._coming), self._on_batch)
         self._start_copies()
@@ -44,7 +44,7 @@ class DevicePrefetcher:
         return time.perf_counter() - start
 
     def take(self) -> Batch:
-        """The next batch. Work that the current stream is given from here on finds it there; the host does not wait."""
+        """The next batch, for work that the current stream queues after this call; the host does not wait."""
         self._start_copies()
         self.left -= 1
         batch, copied = self._coming.popleft()
@@ -52,7 +52,7 @@ class DevicePrefetcher:
         return self._arrived(batch, copied)
 
     def bring(self, batch: Batch) -> Batch:
-        """A batch that is none of the feed's."""
+        """Copy a batch that is not from the feed."""
         return self._arrived(*self._sent(batch))
 
     def _start_copies(self) -> None:
@@ -75,7 +75,7 @@ class DevicePrefetcher:
         if copied is not None:
             compute = torch.cuda.current_stream(self._device)
             compute.wait_event(copied)
-            # allotted on the other stream, which must not take their memory back before this one is done with them
+            # allocated on the copy stream, which must not reuse their memory before the compute stream is done with it
             for part in (batch.dense, batch.labels, *([] if self._ids_on_host else [batch.features])):
                 part.record_stream(compute)
         return batch

@@ -1,4 +1,4 @@
-"""How far apart two systems may be, and are: in rows, in optimizer state, in any number."""
+"""Differences between two systems in rows, optimizer state and single numbers, and their tolerances."""
 
 import math
 import sys
@@ -16,26 +16,26 @@ TOLERANCE = {
     OptimizerKind.ADAGRAD: 5e-4,
     OptimizerKind.ADAM: 1e-4,
 }
-"""Largest absolute difference of a row where sums are not taken in the reference's order.
+"""Maximum absolute difference of a row where sums are not taken in the reference's order.
 
-Adagrad and Adam divide a gradient by its own size: a row moves by about the learning rate, and one whose gradient
-nearly cancels carries the rounding of its terms along. A lost, doubled or stale update shows as the learning rate; a
-hundredth of that is allowed. On a CPU, over 25 seeds and more of all workloads, fbgemm came within 2e-5 with row-wise
-Adagrad and was bitwise equal with SGD; over 72 runs of two workloads it came within 7e-6 with Adagrad.
+Adagrad and Adam divide a gradient by its own magnitude: a row changes by about the learning rate, and a row whose
+gradient nearly cancels amplifies the rounding of its terms. A lost, doubled or stale update makes a difference of the
+learning rate; a hundredth of that is allowed. On a CPU, over 25 seeds and more of all workloads, fbgemm differed by at
+most 2e-5 with row-wise Adagrad and was bitwise equal with SGD; over 72 runs of two workloads by 7e-6 with Adagrad.
 """
 DEVICE_LOSS_TOLERANCE = 1e-6
-"""Of a loss near 0.7 that a device sums in another order: seventeen of its last digits in fp32."""
+"""Tolerance of a loss near 0.7 that a device sums in another order: seventeen fp32 units in the last place."""
 STATE_TOLERANCE = 0.01
-"""Of optimizer state, relative to its size: squared gradients are small, an absolute bound would allow anything."""
+"""Relative tolerance of optimizer state: squared gradients are small, an absolute one would allow anything."""
 _STATE_FLOOR = 1e-3
 """Share of a table's largest state below which a difference is measured against that share."""
 
 
 def tolerance(system: EmbeddingSystem) -> float:
-    """0 where the arithmetic is the reference's own: exact systems with SGD on a CPU. The tables pool by sum.
+    """Maximum absolute difference of a row; 0 for exact systems with SGD on a CPU, which compute as the reference does.
 
-    Where a slow tier rounds rows, its reference does too. From sums in another order a value may be rounded to the
-    other neighbour: that is twice the error of one way there and back, of the largest row that the system started with.
+    Tables pool by sum. Where a slow tier rounds rows, its reference rounds too. After sums in another order a value may
+    round to the other neighbour: that is twice the round-trip error of the largest initial row.
     """
     spec = system.spec
     on_cpu_with_sgd = spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.SGD
@@ -49,10 +49,10 @@ def tolerance(system: EmbeddingSystem) -> float:
 
 
 def loss_tolerance(system: EmbeddingSystem, allowed: float) -> float:
-    """Largest difference of a loss where `allowed` is that of a row.
+    """Maximum difference of a loss, where `allowed` is that of a row.
 
-    A tenth of it, and on a device no less than rounding; of an approximate system all of it, for a parameter that many
-    rows share moves all of them.
+    A tenth of it, and on a device at least the rounding error; for an approximate system all of it, because a parameter
+    that many rows share changes all of them.
     """
     if not system.exact:
         return allowed
@@ -71,7 +71,7 @@ def snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
 
 
 def distance(left: dict[str, Tensor], right: dict[str, Tensor], *, relative: bool = False) -> float:
-    """Largest difference, NaN where there is one; infinite where one side lacks something."""
+    """Largest difference, NaN if an element is NaN; infinite if one side lacks an entry."""
     if left.keys() != right.keys():
         return float("inf")
     largest = []
@@ -88,24 +88,24 @@ def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowe
     """Compare all rows of the system under test with another's, and all optimizer state where there is any.
 
     Args:
-        name: Begins the checks' names.
+        name: Prefix of the checks' names.
         left: The system under test.
-        right: What it is compared with.
-        allowed: Largest absolute difference of a row; 0 demands that state is equal too.
+        right: The system that it is compared with.
+        allowed: Maximum absolute difference of a row; 0 requires that state is equal too.
     """
     ours, theirs = snapshot(left), snapshot(right)
     rows, their_rows = (
         {name: side.pop(name) for name in list(side) if name.endswith(".weight")} for side in (ours, theirs)
     )
     yield check_of(f"{name}, rows", distance(rows, their_rows), allowed)
-    if ours or theirs:  # what is left is state
+    if ours or theirs:  # the remaining entries are state
         apart = distance(ours, theirs, relative=True)
         yield check_of(f"{name}, optimizer state", apart, STATE_TOLERANCE if allowed else 0.0)
 
 
 def check_of(name: str, difference: float, allowed: float) -> Check:
-    """Whether a difference, NaN or infinity included, is at most the allowed one."""
-    # a NaN on either side must fail, and JSON knows neither NaN nor infinity
+    """Check that a difference, which may be NaN or infinite, is at most the allowed one."""
+    # a NaN on either side must fail, and JSON has neither NaN nor infinity
     shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
     passed = shown <= allowed
     detail = "" if passed else f"differs by {difference:.3g}, allowed {allowed:.3g}"

@@ -1,4 +1,4 @@
-"""One cell, top to bottom: support, verify, build, train, count, evaluate, replay for the optimum. Not its speed."""
+"""One cell, top to bottom: support, verify, build, train, count, evaluate, replay. `suite.run.turns` times speed."""
 
 import gc
 import math
@@ -52,12 +52,12 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     measurement, slots = _train(setup, reporter, None if verification is None else rows)
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
-        # imported only now: what simulators are made of would count as memory of systems that do without it
+        # imported only now: the simulators' modules would count as memory of the system
         from suite.run.cell.optimum import optimum_of
         from suite.simulate.models.model import CannotReplay
 
         reporter.phase("replay")
-        gc.collect()  # a system that holds itself in a circle still has its rows
+        gc.collect()  # frees the rows of a system in a reference cycle
         try:
             optimum = optimum_of(setup, slots, known=known, beat=reporter.beat)
         except (CannotReplay, MemoryError) as error:
@@ -116,7 +116,7 @@ def measure(
 ) -> tuple[Measurement, float]:
     """Train, count and evaluate. Returns also the seconds of the training steps before the counted ones."""
     cell, workload = setup.cell, setup.workload
-    parts = cell.quality_points if cell.ranks is None else 0  # a rank has the scores of its part alone
+    parts = cell.quality_points if cell.ranks is None else 0  # a rank has only the scores of its part
     trained = Progressive(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[Run] = []
     reporter.phase("train")
@@ -129,7 +129,7 @@ def measure(
         runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
         if done == 0 and sample is not None:
             sample.read("early")
-        multiply_in(tf32=cell.tf32)  # not before: systems are compared in their own arithmetic
+        multiply_in(tf32=cell.tf32)  # not before the early rows are read: they are compared in fp32
     trained_s = sum(run.duration_s for run in runs)
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     reporter.phase("count")
@@ -166,7 +166,7 @@ def measure(
 
 
 def first_failure(verification: Verification) -> str:
-    """The first check that failed, in words."""
+    """Text of the first check that failed."""
     failed = [check for check in verification.checks if not check.passed]
     if not failed:
         return "no check applies to this system on this device"

@@ -1,4 +1,4 @@
-"""What an exception of a cell means: its status, and one line with the remedy."""
+"""Status of a cell's exception, and one line of text with the remedy."""
 
 import importlib.util
 import sys
@@ -12,9 +12,9 @@ _REMEDIES = {
     Status.OOM_HOST: "use a smaller --scale, --embedding-dim or --batch-size",
 }
 _FULL_BYTES = 1 << 30
-"""A device with less free memory is full: no more fits than the driver takes to load kernels."""
+"""A device with less free memory counts as full: the driver needs the rest to load kernels."""
 _STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CgroupUnavailable": Status.UNSUPPORTED}
-"""Of errors whose modules this one does without."""
+"""Status by name of exceptions whose modules are not imported here."""
 
 
 def status_of(error: BaseException) -> Status:
@@ -22,7 +22,7 @@ def status_of(error: BaseException) -> Status:
     name, text = type(error).__name__, str(error)
     if name == "OutOfMemoryError" or "CUDA out of memory" in text:  # torch's allocator of device memory
         return Status.OOM_DEVICE
-    if "CUDA error: out of memory" in text:  # the driver: as a rule it could not lock pages of the host
+    if "CUDA error: out of memory" in text:  # the driver: usually it could not pin host memory
         return Status.OOM_DEVICE if _device_is_full() else Status.OOM_HOST
     if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
         return Status.OOM_HOST
@@ -34,7 +34,7 @@ def status_of(error: BaseException) -> Status:
 
 
 def _device_is_full() -> bool:
-    """Whether the device that computes has no memory left; false where none was used."""
+    """Whether the CUDA device has no memory left; false if none was used."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_initialized() and torch.cuda.mem_get_info()[0] < _FULL_BYTES
 

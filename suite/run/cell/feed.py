@@ -1,7 +1,7 @@
-"""Where the trainer's batches come from: made before the clock of a run starts, or by other processes while it trains.
+"""Sources of the trainer's batches: preloaded before a timed run, or made by producer processes during training.
 
-Producers that run during a timed window take cores away from the system under test. So they do only where there are
-cores to spare; elsewhere every batch of a window is made before its clock starts, and nobody else computes in it.
+Producers that run during a timed window take cores away from the system under test. So they run only where there are
+cores to spare; elsewhere the training process makes every batch of a window before timing starts.
 """
 
 import os
@@ -22,13 +22,13 @@ from workloads.batch import Batch, Workload
 from workloads.producer import OpenWorkload, Producer
 
 _CORES_PER_PRODUCER = 4
-"""During training, one core of four makes batches and three train."""
+"""Cores per producer: during training, one core of four makes batches and three train."""
 _MOST_PRODUCERS = 8
 _SLOTS_PER_PRODUCER = 4
 _PINNED_AHEAD = 4
-"""Batches that wait in pinned memory; more wait in the producers' slots."""
+"""Batches waiting in pinned memory; further ones wait in the producers' slots."""
 _WORTH_PRODUCERS = 1_000_000
-"""Lookups of a run from which producers pay: they start while the tables are built."""
+"""Minimum lookups of a run for which producers are worthwhile: they start while the tables are built."""
 
 OnBatch = Callable[[], None]
 
@@ -38,8 +38,8 @@ class FeedPlan:
     """How a cell's batches are made.
 
     Attributes:
-        producers: Processes that make them during training; 0: the training process does, before the clock.
-        threads: What the training process computes with on the host.
+        producers: Processes that make batches during training; 0: the training process makes them before timing.
+        threads: Threads of the training process on the host.
     """
 
     producers: int
@@ -47,17 +47,17 @@ class FeedPlan:
 
 
 def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPlan:
-    """Decide how batches are made; the rule depends on the machine and the amount of work alone.
+    """Decide how batches are made; the rule depends only on the machine and the amount of work.
 
-    On a CUDA device with at least four cores, a quarter of the cores, eight at most, produces during training and the
-    training process computes with the others. Elsewhere, and where starting producers would take longer than the
-    batches do, the training process makes them.
+    With a CUDA device and at least four cores, producers use a quarter of the cores, eight at most, during training and
+    the training process uses the others. Elsewhere, and where starting producers would take longer than making the
+    batches, the training process makes them.
 
     Args:
         device: `cpu` or `cuda`.
         lookups: Ids of the whole run, over all tables.
         cores: Physical cores that this process may use; see `usable_cores`.
-        threads: Threads for the training process where it need not share.
+        threads: Threads of the training process if there are no producers.
     """
     spare = min(cores // _CORES_PER_PRODUCER, _MOST_PRODUCERS) if device == "cuda" else 0
     if spare and lookups >= _WORTH_PRODUCERS:
@@ -66,30 +66,30 @@ def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPla
 
 
 def usable_cores() -> int:
-    """Physical cores that this process may use: two threads of one core are no core to spare, nor is one over quota."""
+    """Number of physical cores that this process may use, within its affinity and its CPU quota."""
     cores = min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or os.cpu_count() or 1)
     try:
         return max(1, int(min(cores, granted_cpus())))
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return cores
 
 
 class Feed(Protocol):
-    """What a trainer takes its batches from."""
+    """Source of a trainer's batches."""
 
     def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
-        """Before the clock of a run that takes `count` batches. `on_batch` shows that something happens."""
+        """Prepare `count` batches before the timed run that takes them. `on_batch` reports progress."""
 
     def take(self) -> Batch:
         """The next batch."""
 
 
 class PreloadedBatches:
-    """Makes batches 0, 1, 2, ... in this process, each once, before a clock starts; each waits until all took it.
+    """Makes batches 0, 1, 2, ... in this process, each once, before timing; keeps each until all readers took it.
 
     Args:
-        make: Makes the batch of a number.
-        pin_memory: For copies to a CUDA device that do not wait.
+        make: Makes the batch of a given number.
+        pin_memory: Pin batches, so that copies to a CUDA device are asynchronous.
     """
 
     def __init__(self, make: Callable[[int], Batch], *, pin_memory: bool) -> None:
@@ -98,12 +98,12 @@ class PreloadedBatches:
         self.rewind()
 
     def rewind(self) -> None:
-        """Forget all readers, and begin anew."""
+        """Drop all readers, and restart with batch 0."""
         self._coming = map(self._make, count())
         self._waiting: list[deque[Batch]] = []
 
     def reader(self) -> Feed:
-        """What one more trainer takes its batches from, beginning with the first. All come before any takes one."""
+        """Add a reader that starts with the first batch. Add all readers before any takes a batch."""
         self._waiting.append(deque())
         return _Reader(self, self._waiting[-1])
 
@@ -111,7 +111,7 @@ class PreloadedBatches:
         """Make the next batch, for all readers."""
         batch = next(self._coming)
         if self._pin_memory:
-            # cached here and carried along; asked of ids on the device it would wait for them
+            # cached here and copied along; computed from ids on the device it would synchronise
             batch.features.length_per_key()
             batch = Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())
         for waiting in self._waiting:
@@ -119,7 +119,7 @@ class PreloadedBatches:
 
 
 class _Reader:
-    """A `Feed` of batches that others may take too."""
+    """A `Feed` of batches that other readers take too."""
 
     def __init__(self, batches: PreloadedBatches, waiting: deque[Batch]) -> None:
         self._batches = batches
@@ -132,20 +132,20 @@ class _Reader:
 
     def take(self) -> Batch:
         batch = self._waiting.popleft()
-        # features keep what they computed of themselves, such as offsets: every reader computes that anew
+        # features cache derived values such as offsets: every reader computes its own
         return Batch(batch.dense, copy(batch.features), batch.labels)
 
 
 def in_process(workload: Workload, device: torch.device) -> Feed:
-    """Training batches made in this process, before the clock of the run that uses them."""
+    """Training batches made in this process, before the timed run that uses them."""
     return PreloadedBatches(workload.batch, pin_memory=device.type == "cuda").reader()
 
 
 class BackgroundLoader:
-    """Has producers make batches while the trainer works. A `Feed`.
+    """A `Feed` of batches that producer processes make during training.
 
-    A thread takes them out of the producers' memory, so that copying, most of all into pinned memory, is off the
-    trainer's path; torch lets go of the interpreter for it.
+    A background thread copies them out of the producers' memory into pinned memory, so that the training thread does
+    not; torch releases the GIL for the copy.
     """
 
     def __init__(self, producer: Producer, *, total: int) -> None:
@@ -157,7 +157,7 @@ class BackgroundLoader:
         self._order()
 
     def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
-        """Wait until the producers have nothing to do, so that a window starts as the next one will."""
+        """Wait until the producers are idle, so that all timed windows start in the same state."""
         del count, on_batch
         self._copier.submit(self._producer.settle).result()
 
@@ -168,7 +168,7 @@ class BackgroundLoader:
         return batch
 
     def close(self) -> None:
-        """Let the thread finish what it is at."""
+        """Stop the thread after its current task."""
         self._copier.close()
 
     def _order(self) -> None:
@@ -181,7 +181,7 @@ class BackgroundLoader:
 def open_feed(
     plan: FeedPlan, workload: Workload, *, reopen: OpenWorkload, total: int, device: torch.device
 ) -> Iterator[Feed]:
-    """A feed of `total` batches as planned; its producers, which `reopen` the same workload, end with the block."""
+    """A feed of `total` batches as planned; its producers, which `reopen` the workload, stop when the block ends."""
     if not plan.producers:
         yield in_process(workload, device)
         return

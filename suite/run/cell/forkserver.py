@@ -1,15 +1,15 @@
-"""A process that imports what every worker needs, once, and forks a worker whenever it is asked for one.
+"""The forkserver: it imports the workers' modules once, and forks a worker per request.
 
-An import takes as long as a small cell trains. Nothing has computed here and no driver is open, so that a fork is safe:
-torch is told to ask NVML for devices. Where an import did open a driver, a worker starts from nothing instead.
+Imports take as long as the training of a small cell. This process computes nothing and opens no driver, so that a fork
+is safe: torch is told to ask NVML for devices. If an import did open a driver, workers exec a new interpreter instead.
 
 Started as `python -m suite.run.cell.forkserver FD`, where FD is a socket. A request is a JSON object, the worker's
-environment, with five file descriptors: standard input, messages, log, what is kept open, and exit. The answer is the
-worker's number. When a worker has ended, its exit code is written to `exit`. When the socket closes,
-this process ends, and workers see to themselves.
+environment, with five file descriptors: standard input, messages, log, a descriptor to keep open, and exit. The answer
+is the worker's PID. When a worker has ended, its exit code is written to `exit`. When the socket closes,
+this process ends; workers keep running.
 
-A process that has left its session, its parent and its environment is known by whom it falls to: to its worker while
-that one lives, then to this process, which kills it before it tells of the worker's end.
+A process that left its session, its parent and its environment is reparented: to its worker while that one lives, then
+to the forkserver, which kills it before it reports the worker's end.
 """
 
 import importlib
@@ -29,9 +29,9 @@ from suite.run.cell import worker
 from suite.run.kill import MARK, adopt_orphans, kill_children, set_mark
 
 _REQUEST_BYTES = 1 << 18
-"""An environment is some kilobytes; a socket takes about so much at once."""
+"""Maximum bytes of a request: an environment takes some kilobytes, a socket accepts about this much at once."""
 _DRIVERS = ("/dev/nvidia-uvm", "/dev/kfd")
-"""What drivers open; NVML opens `/dev/nvidiactl` and `/dev/nvidia0`, which a fork leaves alone."""
+"""Device files that drivers open; those of NVML, `/dev/nvidiactl` and `/dev/nvidia0`, are safe across a fork."""
 
 
 def main() -> None:
@@ -43,12 +43,12 @@ def main() -> None:
     wake_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakes_fd)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    with suppress(Exception):  # what cannot be imported is said by the worker, in answer to a request
+    with suppress(Exception):  # the worker reports failed imports, in answer to a request
         importlib.import_module("suite.run.cell.experiment")
         from numba.core.registry import cpu_target
 
         for context in (cpu_target.typing_context, cpu_target.target_context):
-            context.refresh()  # what numba reads before its first loop, half a second of every worker
+            context.refresh()  # numba does this before its first loop; it takes each worker half a second
     anew = _driver_open()
     exits: dict[int, int] = {}
     while True:
@@ -69,20 +69,20 @@ def main() -> None:
                     json.loads(request), anew=anew, stdin=stdin, messages=messages, log=log, kept=kept, marks=marks
                 )
             _close(stdin, messages, log, kept, marks)
-            os.read(marked, 1)  # nothing, once it can be killed by session and mark
+            os.read(marked, 1)  # returns at EOF, when the worker has its session and mark, by which it can be killed
             os.close(marked)
             exits[pid] = ended
             asked.send(str(pid).encode())
 
 
 def _reap(exits: dict[int, int]) -> None:
-    """Tell how workers ended."""
+    """Report the exit codes of ended workers."""
     for pid in list(exits):
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             ended = exits.pop(pid)
-            kill_children(spare=exits)  # those of living workers are not this process's
-            with suppress(OSError):  # nobody asks any more
+            kill_children(spare=exits)  # children of living workers are not adopted yet
+            with suppress(OSError):  # the parent has closed the pipe
                 os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
             os.close(ended)
 
@@ -90,7 +90,7 @@ def _reap(exits: dict[int, int]) -> None:
 def _become_worker(
     environment: dict[str, str], *, anew: bool, stdin: int, messages: int, log: int, kept: int, marks: int
 ) -> NoReturn:
-    """In the new process: look as if it had been started on its own, and work; `anew` starts it from nothing."""
+    """In the forked process: set up session, files and environment, and run the worker; `anew` execs an interpreter."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()  # Ctrl-C in the terminal is the parent's to handle
@@ -104,7 +104,7 @@ def _become_worker(
     os.close(marks)
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # found anew, in this worker's environment
+    tempfile.tempdir = None  # recomputed from this worker's environment
     if anew:
         os.set_inheritable(messages, True)
         os.execv(sys.executable, [sys.executable, "-u", "-m", "suite.run.cell.worker", str(messages)])
@@ -112,10 +112,10 @@ def _become_worker(
 
 
 def _driver_open() -> bool:
-    """Whether this process has a device's driver open, which a fork cannot use.
+    """Whether this process has a device's driver open, which a forked process cannot use.
 
-    torch asks NVML for devices here, which opens none. What opens one all the same is seen by its files, or refused by
-    torch in every fork. Without a device it refuses too, and nothing is lost by a fork.
+    torch asks NVML for devices here, which opens none. An import that opens one is detected by its open files, or by
+    torch's own check in a fork. Without a device that check fails too, and forking is safe.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
@@ -125,7 +125,7 @@ def _driver_open() -> bool:
         if os.waitpid(pid, 0)[1]:
             return True
     for fd in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of the listing itself is gone
+        with suppress(OSError):  # the descriptor of this listing is closed
             if str(fd.readlink()).startswith(_DRIVERS):
                 return True
     return False

@@ -1,8 +1,8 @@
-"""A cell's process with rows on a drive: held, once its tables are written, to what training takes and the budget.
+"""Memory limit of a cell's process with rows on a drive: the memory of training without rows, plus the host budget.
 
-What training takes is measured first: the same model trains on batches of the same shape with all rows in RAM, a few
-hundred of them, in the same process. Whatever the process holds beyond the most that this took counts as held for rows,
-the page cache of its files included, and the kernel holds it to the budget. Nothing is taken on trust from a system.
+The memory of training is measured first, in the same process: the same model trains on batches of the same shape with a
+few hundred rows, all in RAM. All memory beyond the peak of that counts as memory for rows, the page cache of the files
+included; once the tables are written, the kernel limits it to the budget. Figures of the system itself are not used.
 """
 
 import ctypes
@@ -24,9 +24,9 @@ from suite.run.memory_group import MemoryGroup
 from systems.full_gpu import FullRAM
 
 _STEPS = 8
-"""Of training with hardly any rows, with the MLPs and without: memory that comes and goes has been seen by then."""
+"""Training steps with few rows, with the MLPs and without: enough to reach the peak of temporary memory."""
 _FEW_ROWS = 300
-"""Of a table, then."""
+"""Rows per table in these steps."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """Options of glibc's `mallopt`."""
 _LARGE_BYTES = 1 << 20
@@ -34,34 +34,34 @@ _MOST_PROBED_BYTES, _LEAST_PROBED_BYTES = 1 << 30, 1 << 26
 
 
 class HostBudget:
-    """The budget of this process, which is in the group and has no rows yet."""
+    """The host budget of this process, which has entered `group` and has no rows yet."""
 
     def __init__(self, setup: CellSetup, group: MemoryGroup) -> None:
         self._asked = setup
         self._group = group
         gc.collect()
         _train_with_few_rows(setup)
-        # a kernel that does not say what the most was leaves what there is now, and the budget smaller
+        # without the kernel's peak the current usage is taken, which makes the limit smaller
         self._without_rows = (group.peak_bytes or group.usage_bytes) - group.file_bytes
         self._limit = self._without_rows + (setup.cell.host_budget_bytes or 0)
 
     def apply(self) -> None:
-        """Hold the process to the budget from now on, and begin with nothing in the page cache.
+        """Limit the process to the budget from now on, starting with an empty page cache.
 
         Raises:
-            CgroupUnavailable: more is in use.
+            CgroupUnavailable: more memory is in use.
         """
         self._asked.frequencies.forget()
         gc.collect()
         for path in Path(tempfile.gettempdir()).rglob("*"):
-            with suppress(FileNotFoundError):  # RocksDB removes files when it sees fit
+            with suppress(FileNotFoundError):  # RocksDB removes files at any time
                 if path.is_file() and path.stat().st_size:
                     _drop(path)
         self._group.limit(self._limit)
         self._group.reset_peak()
 
     def held(self) -> HeldMemory:
-        """How it went so far."""
+        """Limit and peak so far."""
         return HeldMemory(
             how=self._group.how,
             without_rows_bytes=self._without_rows,
@@ -75,7 +75,7 @@ def host_budget(setup: CellSetup) -> Iterator[HostBudget | None]:
     """The budget of a cell with rows on a drive; None for others.
 
     Raises:
-        CgroupUnavailable: a process cannot be held here.
+        CgroupUnavailable: memory control groups are not available here.
     """
     if setup.cell.host_budget_bytes is not None:
         _return_freed_memory()
@@ -88,7 +88,7 @@ def host_budget(setup: CellSetup) -> Iterator[HostBudget | None]:
 
 
 def drive_of(setup: CellSetup, reporter: Reporter) -> DriveSpeed | None:
-    """What the drive gives that the rows will be on; where that cannot be known a note says why."""
+    """Measured speed of the drive that the rows will be on; None, and a note with the reason, if it fails."""
     size = min(max(setup.spec.row_bytes // 4, _LEAST_PROBED_BYTES), _MOST_PROBED_BYTES)
     seconds = 2.0 if size == _MOST_PROBED_BYTES else 0.5
     try:
@@ -101,7 +101,7 @@ def drive_of(setup: CellSetup, reporter: Reporter) -> DriveSpeed | None:
 def _train_with_few_rows(setup: CellSetup) -> None:
     cell = setup.cell
     few = setup.workload.shrunk(max_table_rows=_FEW_ROWS, batch_size=cell.batch_size)
-    # as many batches wait as will wait at most, made before a clock
+    # preload as many batches as will ever be preloaded in the run
     ahead = max(cell.warmup_steps, TOGETHER, 2 * _STEPS) + int(setup.spec.parameters.get("look_ahead", 0))
     feed = in_process(few, setup.spec.device)
     feed.fill(ahead)
@@ -119,12 +119,12 @@ def _train_with_few_rows(setup: CellSetup) -> None:
 
 
 def _return_freed_memory() -> None:
-    """Have the allocator give large blocks back at once, which it otherwise keeps for the next one that may fit.
+    """Make the allocator return large freed blocks to the kernel at once, instead of keeping them for reuse.
 
-    What it keeps differs from run to run by a hundred megabytes, as much as a small budget. Done for all systems alike,
-    those without a budget included: pages that come anew cost time.
+    The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Done for all systems,
+    also without a budget, because new pages cost time.
     """
-    with suppress(AttributeError):  # other C libraries than glibc have no such setting
+    with suppress(AttributeError):  # only glibc has this setting
         set_option = ctypes.CDLL(None).mallopt
         set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
         set_option(_TRIM_THRESHOLD, 8 * _LARGE_BYTES)

@@ -1,4 +1,4 @@
-"""What is measured of a cell, as its record keeps it: speed, memory, traffic and quality."""
+"""Measurements of a cell for its record: durations, memory, traffic and quality."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ from workloads.batch import Split, Workload
 
 
 class Progressive:
-    """Quality while training, in so many parts of equal length: every sample is scored before it is trained on."""
+    """Quality during training, in `parts` parts of equal length: every sample is scored before it is trained on."""
 
     def __init__(self, *, parts: int, steps: int, batch_size: int) -> None:
         self._ends = {round(steps * part / parts) for part in range(1, parts + 1)}
@@ -29,7 +29,7 @@ class Progressive:
         self.points: list[QualityPoint] = []
 
     def __call__(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
-        """Take in a step; see `suite.run.cell.training.OnScores`."""
+        """Add the scores of a step; see `suite.run.cell.training.OnScores`."""
         if not self._ends:
             return
         labels = labels.cpu()
@@ -48,7 +48,7 @@ class Progressive:
 
 
 def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, reporter: Reporter) -> Timing:
-    """How long the parts of a cell took."""
+    """Durations of the phases of a cell."""
     made = "by producers, during training" if plan.producers else "by the training process, before the clock"
     return Timing(
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
@@ -64,7 +64,7 @@ def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, reporter: Repo
 
 
 def memory_of(system: EmbeddingSystem, baseline_bytes: int) -> Memory:
-    """Peaks so far; `baseline_bytes` were resident before the system was built."""
+    """Memory peaks so far; `baseline_bytes` were resident before the system was built."""
     return Memory(
         **memory_probes.device_peak(system.spec.device),
         host_peak_rss_bytes=memory_probes.peak_rss_bytes(),
@@ -75,10 +75,10 @@ def memory_of(system: EmbeddingSystem, baseline_bytes: int) -> Memory:
 
 
 def traffic_of(system: EmbeddingSystem, steps: int) -> Traffic:
-    """What the system counted over so many steps."""
+    """The system's counters over `steps` steps."""
     counted = system.counters()
     kept = {name: getattr(counted, name) for name in Traffic.model_fields}
-    kept["steps"] = counted.steps or steps  # a system that looks ahead saw the first of these before counting began
+    kept["steps"] = counted.steps or steps  # with look-ahead the system saw the first of these before counting began
     return Traffic(**kept)
 
 
@@ -91,7 +91,7 @@ def quality_of(
     final_loss: float,
     beat: Callable[[int, int], None],
 ) -> Quality:
-    """Evaluate on the test split. `beat` is told how many batches are done, and of how many."""
+    """Evaluate on the test split. `beat` gets the number of batches done and in all."""
     auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
     if not workload.batches(Split.TEST):  # a test split smaller than one training batch
         workload = open_workload(cell, whole_split=Split.TEST)

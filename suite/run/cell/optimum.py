@@ -1,4 +1,4 @@
-"""The least that any cache of as many slots could have missed and moved in the counted steps of a cell."""
+"""Minimum misses and bytes moved of any cache with as many slots, in the counted steps of a cell."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,14 +16,14 @@ def optimum_of(
 ) -> Optimum:
     """Replay Belady's rule over the ids that the cell trained on.
 
-    All steps are replayed, but only the misses of the counted ones cost anything. So the counted steps start with the
-    best rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
+    All steps are replayed, but only misses of the counted steps cost anything. So the counted steps start with the best
+    rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
 
     Args:
-        setup: Its workload is read again, twice.
-        slots: Of its system's cache, at least one.
-        known: Optima of cells that trained on the same stream; one for the same cache is taken as it is.
-        beat: Called after every replayed step, to show that something happens.
+        setup: The cell's setup; its workload is read again, twice.
+        slots: Slots of its system's cache, at least one.
+        known: Optima of cells that trained on the same stream; one for the same cache is reused.
+        beat: Called after every replayed step, to report progress.
 
     Raises:
         CannotReplay: the drive of temporary files is full.

@@ -1,4 +1,4 @@
-"""What a cell says while it runs: which phase goes on, how far it is, how long each phase took, and notes."""
+"""Progress reports of a cell: the current phase and step, durations of phases, and notes."""
 
 import os
 import time
@@ -14,7 +14,7 @@ class Reporter:
     """Sends progress to the parent process, at most four times a second while a phase lasts.
 
     Attributes:
-        notes: What the harness changed or could not do, for the record.
+        notes: Sentences for the record about changes and failures of the harness.
     """
 
     def __init__(self, pipe: BinaryIO) -> None:
@@ -26,32 +26,32 @@ class Reporter:
 
     @property
     def address(self) -> Path:
-        """Where another process of this machine opens the same pipe."""
+        """Path at which another process of this machine opens the same pipe."""
         return Path(f"/proc/{os.getpid()}/fd/{self._pipe.fileno()}")
 
     def phase(self, name: str) -> None:
-        """A new phase begins, and the one before it is over."""
+        """Start a new phase, which ends the previous one."""
         self._phase = name
         self._starts.append((name, time.perf_counter()))
         self.send(Progress(phase=name))
 
     def beat(self, step: int = 0, steps: int = 0) -> None:
-        """The phase goes on."""
+        """Send progress within the phase, unless a message was sent less than `_BEAT_S` ago."""
         if time.monotonic() - self._last >= _BEAT_S:
             self.send(Progress(phase=self._phase, step=step, steps=steps))
 
     def seconds(self, name: str) -> float:
-        """Duration of a phase, until now if it goes on; 0 for one that did not take place."""
+        """Duration of a phase, until now if it is the current one; 0 if it did not take place."""
         ends = [*(start for _, start in self._starts[1:]), time.perf_counter()]
         return sum(end - start for (phase, start), end in zip(self._starts, ends, strict=True) if phase == name)
 
     @property
     def total_s(self) -> float:
-        """Since the first phase."""
+        """Seconds since the start of the first phase."""
         return time.perf_counter() - self._starts[0][1]
 
     def send(self, message: Progress | Ack | StepTiming | CellResult) -> None:
-        """Say it at once."""
+        """Send a message at once."""
         self._last = time.monotonic()
         self._pipe.write(encode(message))
         self._pipe.flush()

@@ -1,6 +1,6 @@
-"""Rows that a cell reads back while and when it has trained, the same ones in every cell of a setting and round.
+"""Sampled rows, which a cell reads back during and after training, the same in every cell of a setting and round.
 
-Verification has 300 rows a table. What goes wrong in large tables alone, or after many steps, shows in these.
+Verification has 300 rows per table. Sampled rows show errors that occur only in large tables or after many steps.
 """
 
 import io
@@ -20,18 +20,18 @@ from workloads.batch import Workload
 ROWS = 4096
 _EARLY_STEPS = 16
 _BATCHES = 4
-"""Whose rows are taken, of the first steps and of all."""
+"""Batches whose rows are sampled, from the first steps and from all."""
 _TRAINED = 0.75
-"""Of a table's share, what batches trained on, as far as they have so many rows."""
+"""Share of a table's sample that comes from trained batches, if they have as many rows."""
 
 Ids = dict[str, npt.NDArray[np.int64]]
 
 
 def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
-    """Which rows, by table: `ROWS` in all, or all rows where there are fewer.
+    """Sampled row ids by table: `ROWS` in all, or all rows if there are fewer.
 
-    Tables have equal shares, and the share of a small one goes to the others. Most rows of a share are of batches that
-    are trained on (0 to `steps` - 1), first ones and any; the others are drawn from the whole table.
+    Tables have equal shares, and the unused share of a small one goes to the others. Most rows of a share are from
+    trained batches (0 to `steps` - 1), early ones and any; the others are drawn from the whole table.
     """
     generator = np.random.default_rng(seed)
     seen: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name, _ in workload.tables}
@@ -53,7 +53,7 @@ def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
 
 
 def _shares(sizes: list[int]) -> list[int]:
-    """Rows that each table gives, of `ROWS` in all: equally many, or all it has."""
+    """Sample size of each table, `ROWS` in all: equal, or all rows of a small table."""
     shares = [0] * len(sizes)
     left = ROWS
     for done, table in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
@@ -63,7 +63,7 @@ def _shares(sizes: list[int]) -> list[int]:
 
 
 class SampledRows:
-    """Rows of a system that is built and loaded, read before it trains on the workload, and kept in a file."""
+    """Sampled rows of a built and loaded system: read before, during and after training, and saved to a file."""
 
     def __init__(self, system: EmbeddingSystem, workload: Workload, cell: Cell, path: Path) -> None:
         self._system = system
@@ -78,16 +78,16 @@ class SampledRows:
         self._before = self._read()["weight"]
 
     def read(self, moment: Literal["early", "late"]) -> None:
-        """Read them after the first steps or after all, with their optimizer state, and how far each was moved."""
+        """Read the rows, their optimizer state and the norm of each row's change, after the first or all steps."""
         found = self._read()
         found["moved"] = (found["weight"] - self._before).norm(dim=1)
         self._arrays.update({f"{moment}/{entry}": values.numpy() for entry, values in found.items()})
 
     def save(self) -> None:
-        """Write what was read for `suite.run.agreement`.
+        """Write the rows to the file, for `suite.run.agreement`.
 
-        The file has by row its `table` and `id`, and at both moments `MOMENT/weight`, fp32 `[n, dim]`, `MOMENT/moved`,
-        fp32 `[n]`, which is how far training moved a row, and the optimizer's states, fp32 `[n]` or `[n, dim]`.
+        The file has each row's `table` and `id`, and for both moments `MOMENT/weight`, fp32 `[n, dim]`, `MOMENT/moved`,
+        fp32 `[n]`, the norm of the row's change in training, and the optimizer's states, fp32 `[n]` or `[n, dim]`.
 
         Raises:
             StoreError: it could not be written.

@@ -1,4 +1,4 @@
-"""What a cell asks of its system, and whether the system and this machine can give it."""
+"""Setup of a cell: its system, workload and spec, and whether system and machine support them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ from workloads.split import prefix_of
 
 
 class LazyFrequencies(Mapping[str, Tensor]):
-    """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes.
+    """Frequencies that are counted at the first access: at full scale they take seconds and gigabytes.
 
     Attributes:
-        source: Where they came from; None as long as nobody asked.
+        source: Origin of the frequencies; None before the first access.
     """
 
     def __init__(self, workload: Workload, *, cell: Cell) -> None:
@@ -47,7 +47,7 @@ class LazyFrequencies(Mapping[str, Tensor]):
         self.source: FrequencySource | None = None
 
     def forget(self) -> None:
-        """Count anew when asked again: the memory is wanted for other things."""
+        """Free the frequencies; the next access counts again."""
         self._counted = None
 
     def __getitem__(self, table: str) -> Tensor:
@@ -66,7 +66,7 @@ class LazyFrequencies(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class CellSetup:
-    """A cell with all that its system is built from; `frequencies` are those of `spec`."""
+    """A cell with its system's class and spec, and its workload; `frequencies` are those of `spec`."""
 
     cell: Cell
     system_class: type[EmbeddingSystem]
@@ -79,8 +79,8 @@ class CellSetup:
         """Open the cell's workload and find its system.
 
         Raises:
-            ValueError: the cell has neither a cache ratio nor a device budget, or its system or workload is unknown.
-            ImportError: the system needs a package that is not there.
+            ValueError: the cell has neither a cache ratio nor a budget, or its system or workload is unknown.
+            ImportError: the system needs a package that is not installed.
         """
         variant = registry.Variant.parse(cell.system)
         system_class = registry.load(variant, on_ranks=cell.ranks is not None)
@@ -106,7 +106,7 @@ class CellSetup:
         kind: type[Trainer] = Trainer,
         make: Callable[..., Tensor] = initial_rows,
     ) -> tuple[EmbeddingSystem, Trainer]:
-        """The system at full size with its first rows, and a trainer of a DLRM around it; see `build_trainer`."""
+        """The system at full size with its initial rows, and a trainer of a DLRM around it; see `build_trainer`."""
         cell = self.cell
         system = self.system_class(self.spec)
         load_initial_rows(system, seed=cell.round_seed, on_chunk=beat, make=make)
@@ -129,7 +129,7 @@ class CellSetup:
         return self.cell.host_budget_bytes is not None and Tier.DISK in self.system_class.required_bytes(self.spec)
 
     def support(self) -> Support:
-        """What the system says, then whether this machine holds what the system needs at least."""
+        """The system's support of the setting; if it supports it, whether this machine has the required bytes."""
         support = self.system_class.support(self.spec)
         if support.verdict is not Verdict.YES:
             return support

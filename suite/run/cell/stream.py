@@ -1,4 +1,4 @@
-"""The stream that a cell trains on. Producer processes import this module too: it needs no system."""
+"""The stream that a cell trains on. Producer processes import this module too, so it imports no system."""
 
 from pathlib import Path
 

@@ -20,17 +20,17 @@ from workloads.dlrm import build_dlrm, initial_rows
 _INIT_ROWS = 1 << 20
 
 TOGETHER = 16
-"""Steps of a cell whose batches are made at a time, and held in memory together."""
+"""Steps per run of a cell: their batches are made before the run, and are in memory at the same time."""
 
 OnStep = Callable[[int], None]
 OnScores = Callable[[Tensor, Tensor, Tensor], None]
-"""Told the logits `[batch]`, labels `[batch]` and loss of a batch that was trained on; the logits are of before."""
+"""Called with logits `[batch]`, labels `[batch]` and loss of a trained batch; the logits are from before the update."""
 
 
 def tables_of(
     tables: Iterable[tuple[str, int]], embedding_dim: int, *, row_type: DataType = DataType.FP32
 ) -> tuple[EmbeddingBagConfig, ...]:
-    """Tables by name and rows as torchrec describes them: one feature each, sum pooling."""
+    """Configurations for torchrec of tables given by name and rows: one feature each, sum pooling."""
     return tuple(
         EmbeddingBagConfig(
             name=name,
@@ -51,9 +51,9 @@ def load_initial_rows(
     on_chunk: Callable[[], None] = lambda: None,
     make: Callable[..., Tensor] = initial_rows,
 ) -> None:
-    """Give every system the same start, a million rows at a time, made by `make` as `initial_rows` does.
+    """Load the same initial rows into every system, a million rows at a time, made by `make` as `initial_rows` does.
 
-    A system whose rows cannot be loaded starts from the seed by itself.
+    A system whose rows cannot be loaded initializes itself from the seed.
     """
     if system.start(seed):
         return
@@ -78,12 +78,12 @@ def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim
 
 
 def multiply_in(*, tf32: bool) -> None:
-    """Have dense layers multiply in TF32 or in fp32 on a CUDA device, from now on."""
+    """Set the precision of dense layers' matrix products on a CUDA device: TF32 or fp32."""
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device, so that a clock read next means what it says. A CPU has nothing in flight."""
+    """Wait for all queued work of a CUDA device, so that timings include it. A CPU has nothing in flight."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -93,10 +93,10 @@ class Run:
     """A run of steps.
 
     Attributes:
-        duration_s: From synchronisation to synchronisation.
-        data_s: Spent on batches before the clock started.
-        wait_s: Of `duration_s`, spent waiting for batches.
-        loss: Of the last step.
+        duration_s: Seconds from synchronisation to synchronisation.
+        data_s: Seconds of making batches before the timed steps.
+        wait_s: Seconds of `duration_s` in which the training thread waited for batches.
+        loss: Loss of the last step.
     """
 
     duration_s: float
@@ -108,15 +108,15 @@ class Run:
 class Trainer:
     """Trains on batches 0, 1, 2, ... of a workload's training split, each used once.
 
-    Waiting for batches is part of a run, and measured. A batch is copied to the device while the step before it
-    computes; the copy of the first one of a run was started before the clock.
+    Waiting for batches is part of a run, and measured. A batch is copied to the device while the previous step
+    computes; the copy of a run's first batch starts before the timed steps.
 
     Args:
-        model: Has the system in the embedding collection's place.
-        system: Announces to it the batches that its look-ahead reaches.
-        feed: Where batches come from.
-        total_steps: Of all runs together; nothing is announced past it.
-        on_batch: Called for every batch that is made before the clock of a run.
+        model: DLRM with the system as its embedding collection.
+        system: The trainer announces coming batches to it, as far as its look-ahead.
+        feed: Source of the batches.
+        total_steps: Steps of all runs; later batches are not announced.
+        on_batch: Called for every batch that is made before the timed steps of a run.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Trainer:
         on_scores: OnScores | None = None,
         embeddings_only: bool = False,
     ) -> Run:
-        """Train `steps` more steps; with `embeddings_only` without the MLPs, the logit being a sum."""
+        """Train `steps` more steps; with `embeddings_only` without the MLPs, with a sum as the logit."""
         data_s = self._batches.fill(steps + self._system.look_ahead - len(self._announced))
         self._model.train()
         loss = torch.zeros(())
-        synchronize(self._device)  # nothing of an earlier run may finish on this one's time
+        synchronize(self._device)  # else work of an earlier run would count as this run's time
         start = time.perf_counter()
         for step in range(steps):
             batch = self._next()
@@ -161,7 +161,7 @@ class Trainer:
         return Run(duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
 
     def logits(self, batch: Batch) -> Tensor:
-        """Logits of one batch, `[batch]`, without touching anything."""
+        """Logits of one batch, `[batch]`, in evaluation mode; no row changes."""
         self._model.eval()
         with torch.no_grad():
             return self._forward(self._batches.bring(batch))
@@ -187,7 +187,7 @@ class Trainer:
         return logits.squeeze(-1)
 
     def _next(self) -> Batch:
-        """The next batch, after announcing those behind it as far as the system looks ahead."""
+        """The next batch, after announcing the batches that follow it, as far as the system's look-ahead."""
         while self._batches.left and len(self._announced) <= self._system.look_ahead:
             batch = self._batches.take()
             arrived = self._batches.ids_arrived

@@ -1,7 +1,7 @@
 """Verification before timing: a system and the reference train side by side on a shrunken copy of the workload.
 
-Compared are the loss of every step, every row and its optimizer state after `flush()`. Row-wise Adagrad is checked even
-where the cell trains with SGD: SGD barely moves the loss, so alone it is a weak test.
+The loss of every step is compared, and every row and its optimizer state after `flush()`. Row-wise Adagrad is checked
+also for cells that train with SGD: SGD barely changes the loss, so it is a weak test.
 """
 
 import math
@@ -23,7 +23,7 @@ from workloads.batch import Workload
 STEPS = 8
 BATCH_SIZE = 64
 CACHE_RATIO = 0.5
-"""Of the shrunken tables: above one batch's working set, below the run's, so that rows do leave and come back."""
+"""Cache ratio of the shrunken tables: above a batch's working set, below the run's, so that rows are evicted."""
 
 LR = {
     OptimizerKind.SGD: 1.0,
@@ -33,12 +33,12 @@ LR = {
 }
 
 WIDE = 128
-"""Columns of a row, from which on SGD takes smaller steps."""
+"""Columns of a row above which SGD takes smaller steps."""
 
 MIN_EPS = {OptimizerKind.ADAGRAD: 1e-5}
-"""Least eps, where a smaller one would let a rounding error decide: the first step of element-wise Adagrad is the
-learning rate times the sign of a gradient, however small, and that of a sum which cancels is chance. At this eps, a
-tenth of a usual gradient, the step is smooth there; a lost update shows as plainly as before.
+"""Minimum eps, so that rounding errors stay small: the first step of element-wise Adagrad is the learning rate times
+the sign of a gradient, however small, and the sign of a sum that cancels is random. At this eps, a tenth of a usual
+gradient, the step is smooth near 0; a lost update is still as large.
 """
 
 
@@ -58,10 +58,10 @@ def verify(
         system: The class under test.
         spec: The cell's spec; device, variant, width and optimizer are taken from it.
         workload: The cell's workload; a shrunken copy is used.
-        seed: Of rows, dense weights and probes.
-        beat: Called often, to show that something happens.
-        bitwise: Demand equality where the arithmetic is the same; it is not where a bag's rows are summed in parts.
-        further: Makes checks to run behind these, for each optimizer, from the shrunken spec and workload.
+        seed: Seed of rows, dense weights and probes.
+        beat: Called often, to report progress.
+        bitwise: Require equality where the arithmetic is the same; it is not if a bag's rows are summed in parts.
+        further: Makes further checks for each optimizer, from the shrunken spec and workload.
     """
     # a small real dataset must still hold a batch per step, and one more to evaluate; ranks halve them
     batch_size = 1 << (max(1, min(BATCH_SIZE, workload.epoch_rows() // (STEPS + 1))).bit_length() - 1)
@@ -83,9 +83,9 @@ def verify(
 def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -> SystemSpec:
     dim = spec.tables[0].embedding_dim
     tables, lr = tables_of(workload.tables, dim), LR[kind]
-    if kind is OptimizerKind.SGD:  # a hundred ids in a bag, or products of a thousand columns, would take it to NaN
+    if kind is OptimizerKind.SGD:  # bags of a hundred ids, or products of a thousand columns, would diverge to NaN
         lr *= workload.batch_size * len(tables) / workload.batch_lookups * min(1.0, WIDE / dim)
-        lr = 2.0 ** math.floor(math.log2(lr))  # a product that needs no rounding: before 1.8 fbgemm rounds it apart
+        lr = 2.0 ** math.floor(math.log2(lr))  # a power of two, exact: fbgemm before 1.8 rounds the product
     return replace(
         spec,
         tables=tables,
@@ -99,7 +99,7 @@ def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -
 def _checks(
     system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Workload, seed: int, bitwise: bool
 ) -> Iterator[Check]:
-    """The story of one verification: train, evaluate, probe bags, then save, load and go on."""
+    """One verification: train, evaluate, probe bags, then save, load and continue."""
     kind = spec.optimizer.kind.value
     under_test, reference = started(system(spec), seed), started(system.reference(spec), seed)
     allowed = tolerance(under_test) if bitwise else max(tolerance(under_test), TOLERANCE[spec.optimizer.kind])
@@ -115,7 +115,7 @@ def _checks(
 
     bags = _bags(spec, seed)
     outputs = [_trained_on(bags, module, seed) for module in (under_test, reference)]
-    loose = max(allowed, TOLERANCE[spec.optimizer.kind])  # bags sum several rows, in an order that is each kernel's own
+    loose = max(allowed, TOLERANCE[spec.optimizer.kind])  # each kernel sums the rows of a bag in its own order
     yield check_of(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
     yield from rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
 
@@ -145,7 +145,7 @@ def losses_check(name: str, ours: Trainer, theirs: Trainer, allowed: float) -> C
 
 
 def started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:
-    """The system with its first rows."""
+    """The system with its initial rows."""
     load_initial_rows(system, seed=seed)
     return system
 
@@ -153,7 +153,7 @@ def started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:
 def trainer_of(
     system: EmbeddingSystem, workload: Workload, seed: int, *, feed: Feed | None = None, kind: type[Trainer] = Trainer
 ) -> Trainer:
-    """A trainer of a small DLRM around a system, for `STEPS` steps; without a feed on batches of this process."""
+    """A trainer of a small DLRM around a system, for `STEPS` steps; by default this process makes the batches."""
     return build_trainer(
         system,
         workload,
@@ -181,7 +181,7 @@ def _bags(spec: SystemSpec, seed: int) -> KeyedJaggedTensor:
 
 
 def _trained_on(bags: KeyedJaggedTensor, system: EmbeddingSystem, seed: int) -> Tensor:
-    """Pool bags and send one and the same gradient back; a system that takes none keeps its rows, which shows later."""
+    """Pool bags and backpropagate a seeded gradient; without `requires_grad` rows stay as they are, and checks fail."""
     features = bags if system.ids_on_host else bags.to(system.spec.device)
     pooled: Tensor = system.train()(features).values()
     if pooled.requires_grad:

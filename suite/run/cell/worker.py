@@ -1,8 +1,8 @@
-"""The child process: runs one cell (`suite.run.cell.experiment`), or is the host of systems that take turns.
+"""The worker process: runs one cell (`suite.run.cell.experiment`), or is a timing worker (`suite.run.turns.host`).
 
-Forked by `suite.run.cell.forkserver`, or started as `python -m suite.run.cell.worker FD`. Requests come as lines of
-JSON on standard input, answers leave through file descriptor FD. Standard input stays open for as long as the parent
-lives; when it closes, the worker ends itself.
+Forked by `suite.run.cell.forkserver`, or started as `python -m suite.run.cell.worker FD`. It reads requests as lines of
+JSON from standard input and writes answers to file descriptor FD. The parent keeps standard input open while it lives;
+when it closes, the worker kills itself.
 """
 
 import os
@@ -25,7 +25,7 @@ from suite.run.start import CODE
 
 
 def main(messages: int) -> NoReturn:
-    """Do what standard input asks for, and report how it ended through a file descriptor."""
+    """Serve the requests on standard input, and write the result to a file descriptor."""
     pipe = os.fdopen(messages, "wb")
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_until_the_parent_dies, args=(lines,), daemon=True).start()
@@ -40,7 +40,7 @@ def main(messages: int) -> NoReturn:
 
 
 def _changed() -> CellResult | None:
-    """Refuse to measure other code than records will name: another copy of the suite, or files edited since."""
+    """A failure if this process's code differs from the code that records will name: another copy, or edited files."""
     if code_digest(PROJECT) == os.environ[CODE]:
         return None
     reason = f"the source files in {PROJECT} are not those that the run began with: start it again"
@@ -48,7 +48,7 @@ def _changed() -> CellResult | None:
 
 
 def _outcome(request: Request, following: Iterator[Request], reporter: Reporter) -> CellResult:
-    """Do what is asked for; every exception becomes a status and a sentence, its traceback goes to the log."""
+    """Serve a request; an exception becomes a status and a reason, and its traceback goes to the log."""
     reporter.send(Progress(phase="import"))
     try:
         match request:
@@ -72,8 +72,8 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
 
 
 def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:
-    """Hand on what standard input says. When the parent closes it, on purpose or by dying, end all that it started."""
-    # not sys.stdin, whose lock, held here, would abort an interpreter that a system's sys.exit() ends in order
+    """Queue the lines of standard input. When the parent closes it or dies, kill this worker and all its processes."""
+    # not sys.stdin: this thread would hold its lock, which aborts the interpreter if a system calls sys.exit()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as requests:
         for line in requests:
             lines.put(line)

@@ -1,4 +1,4 @@
-"""What the command line settles before anything is planned: systems, the device, and how to show a run."""
+"""Choices of the command line before planning: systems, device and display."""
 
 import enum
 import io
@@ -13,7 +13,7 @@ from systems import registry, selection
 
 
 class Device(enum.StrEnum):
-    """Where to run."""
+    """Device to run on."""
 
     AUTO = "auto"
     CPU = "cpu"
@@ -21,7 +21,7 @@ class Device(enum.StrEnum):
 
 
 class Tier(enum.StrEnum):
-    """Where the slow rows of the comparison are."""
+    """Slow tier of the comparison."""
 
     MEMORY = "memory"
     DISK = "disk"
@@ -30,13 +30,13 @@ class Tier(enum.StrEnum):
 def named_systems(
     text: str, *, cuda: bool = False, on_drive: bool = False, on_ranks: bool = False
 ) -> list[registry.Variant]:
-    """The variants named; those with parameters of the user's, or a module of their own, are imported to be checked.
+    """Parse `--systems`; variants with user-given parameters or a user's module are imported to check them.
 
-    `all` depends on whether they run on a CUDA device, keep rows on a drive, and are shared by several processes.
+    `all` depends on `cuda`, `on_drive` (rows on a drive) and `on_ranks` (sharded over several processes).
 
     Raises:
         UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.
-        BadOption: a module of one's own cannot be imported.
+        BadOption: a user's module cannot be imported.
     """
     every = selection.ALL_ON_CUDA if cuda else selection.ALL
     if on_drive or on_ranks:
@@ -51,15 +51,15 @@ def named_systems(
                 registry.load(variant, on_ranks=on_ranks)
             except registry.UnknownSystem:
                 raise
-            except Exception as error:  # a module of one's own can raise anything while it is imported
+            except Exception as error:  # the import of a user's module can raise anything
                 if ":" in variant.name:
                     raise BadOption(f"--systems: cannot import {variant}: {type(error).__name__}: {error}") from error
-                # a package is missing for one of ours: its cell will say which
+                # one of our systems lacks a package: its cell will report which
     return variants
 
 
 def choose_device(device: Device) -> tuple[str, str]:
-    """The device to run on, `cpu` or `cuda`, and why.
+    """Choose the device, `cpu` or `cuda`. Returns it, and a sentence with the reason.
 
     Raises:
         BadOption: CUDA was asked for and cannot be used.
@@ -71,7 +71,7 @@ def choose_device(device: Device) -> tuple[str, str]:
         if device is Device.CUDA:
             raise BadOption("--device cuda: no NVIDIA device is visible; use --device cpu")
         return "cpu", "device: cpu, because no NVIDIA device is visible"
-    import torch  # only now: the parent process of a CPU run does without
+    import torch  # only now: the parent process of a CPU run does not need it
 
     if torch.cuda.is_available():
         return "cuda", f"device: cuda ({gpu.model})"
@@ -82,12 +82,12 @@ def choose_device(device: Device) -> tuple[str, str]:
 
 
 def make_display(quiet: bool, as_json: bool, *, stream: TextIO | None = None) -> Display:
-    """The display that suits the flags and the stream (standard output by default).
+    """Make the display for the flags and the stream (standard output by default).
 
-    JSON beats quiet: a program that reads events wants all of them. A live display needs a terminal that moves its
-    cursor, and is not wanted under `NO_COLOR` or in CI.
+    JSON takes precedence over quiet: a program that reads events needs all of them. A live display needs a terminal
+    with cursor movement, and is not used under `NO_COLOR` or in CI.
     """
-    stream = stream or sys.stdout or io.StringIO()  # Python has no standard output where it was started with none
+    stream = stream or sys.stdout or io.StringIO()  # None if Python was started without standard output
     if as_json:
         return JsonDisplay(stream)
     if quiet:

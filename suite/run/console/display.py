@@ -1,4 +1,4 @@
-"""What a run shows while it runs: lines for logs, a live part in a terminal, JSON for programs, or warnings alone."""
+"""Displays of a run's progress: lines for logs, a live status in a terminal, JSON for programs, or warnings only."""
 
 import json
 import time
@@ -15,17 +15,17 @@ from suite.records.status import Status
 from suite.run.messages import Progress
 
 PROGRESS_EVERY_S = 10.0
-"""Plain output shows at most one progress line in so many seconds: logs are read afterwards."""
+"""Minimum seconds between progress lines of plain output: logs are read afterwards."""
 
 Clock = Callable[[], float]
-"""Seconds, as `time.monotonic` gives them."""
+"""Returns seconds, as `time.monotonic` does."""
 
 
 class Display(AbstractContextManager["Display"]):
-    """Told what happens in a run, in order; a context manager that leaves the terminal as it was.
+    """Receives the events of a run in order; a context manager that restores the terminal.
 
-    By itself it shows nothing. It does the bookkeeping of all displays, so that they state the same remaining time: the
-    mean wall time of the cells finished so far, for every cell left, minus what the cell in hand has already taken.
+    The base class shows nothing. It estimates the remaining time for all displays: the mean wall time of the cells
+    finished so far, for every cell left, minus the time that the current cell has taken.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -38,13 +38,13 @@ class Display(AbstractContextManager["Display"]):
         self._start: float | None = None
 
     def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401 - whatever belongs to it
         """Show an event: its line, in a style of rich's, or its values."""
 
     def _show(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401 - as of `_tell`
-        """Tell of an event; the run goes on where nobody can be told."""
+        """Show an event; the run continues if the output is closed."""
         with only_shown():
             self._tell(event, line, style, **values)
 
@@ -61,14 +61,14 @@ class Display(AbstractContextManager["Display"]):
         self._show("cell_started", f"{self._place}: started", index=index, label=label)
 
     def turns_started(self, label: str) -> None:
-        """Systems begin to take turns."""
+        """The alternating timing of systems begins."""
         self._index, self._label, self._standing, self._start = None, label, "", self._clock()
         self._show("turns_started", f"{label}: started", label=label)
 
     def progress(self, progress: Progress) -> None:
-        """How far the cell in hand is, or the turns are: whose turn it is and how the ratios stand.
+        """Progress of the current cell, or of the timing: the current system and the ratios so far.
 
-        `steps` is 0 where nobody can count them.
+        `steps` is 0 if their number is unknown.
         """
         count = f" {progress.step}/{progress.steps}" if progress.steps else ""
         left = "" if self.remaining_s is None else f", about {clock_text(self.remaining_s)} left"
@@ -79,7 +79,7 @@ class Display(AbstractContextManager["Display"]):
         self._show("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
 
     def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
-        """The cell in hand ended; `summary` says what it measured, `reason` why it is not `ok`."""
+        """The current cell ended; `summary` has its main figures, `reason` explains a status other than `ok`."""
         self._walls_s.append(wall_s)
         self._left = max(self._left - 1, 0)
         self._start = None
@@ -91,32 +91,32 @@ class Display(AbstractContextManager["Display"]):
         self._show("cell_finished", line, style, index=self._index, **ended, remaining_s=self.remaining_s)
 
     def turns_finished(self) -> None:
-        """All have taken all their turns, or failed."""
+        """The timing has ended: every system has finished its turns, or failed."""
         took_s, self._start = self._clock() - (self._start or self._clock()), None
         line = f"{self._label}: done in {clock_text(took_s)}{self._standing}"
         self._show("turns_finished", line, "green", label=self._label, wall_s=took_s)
 
     def run_finished(self) -> None:
-        """Nothing is left to run."""
+        """The run has ended."""
         elapsed_s = self._clock() - self._run_start
         self._show("run_finished", f"finished in {clock_text(elapsed_s)}", elapsed_s=elapsed_s)
 
     def note(self, text: str) -> None:
-        """Something worth knowing."""
+        """Show information."""
         self._show("note", f"note: {text}", "dim", text=text)
 
     def warn(self, text: str) -> None:
-        """Something to act upon; the text says how."""
+        """Show a warning; the text names the remedy."""
         self._show("warning", f"warning: {text}", "yellow", text=text)
 
     @property
     def remaining_s(self) -> float | None:
-        """Estimated time to the end of the last cell, in seconds. None: none has finished yet, or turns are taken."""
+        """Estimated seconds to the end of the last cell. None: no cell has finished yet, or systems are being timed."""
         if not self._walls_s or self._index is None:
             return None
         in_hand = self._clock() - self._start if self._start is not None else 0.0
         mean = sum(self._walls_s) / len(self._walls_s)
-        # A cell that takes longer than the mean does not eat into the time of those after it.
+        # A cell that takes longer than the mean does not reduce the estimate for later cells.
         return max(self._left * mean - min(in_hand, mean), 0.0)
 
     @property
@@ -141,7 +141,7 @@ class PlainDisplay(Display):
         if event == "progress" and self._clock() - self._last_line < PROGRESS_EVERY_S:
             return
         self._last_line = self._clock()
-        # a log that is followed, or the last line before a crash, must not wait in a buffer
+        # flushed at once, for readers that follow the log and for the last line before a crash
         print(printable(line), file=self._stream, flush=True)
 
 
@@ -154,7 +154,7 @@ class JsonDisplay(PlainDisplay):
 
 
 class QuietDisplay(PlainDisplay):
-    """Warnings alone."""
+    """Warnings only."""
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
         if event == "warning":
@@ -162,12 +162,12 @@ class QuietDisplay(PlainDisplay):
 
 
 class LiveDisplay(Display):
-    """A line or two at the bottom of a terminal say what goes on, finished cells scrolling by above it."""
+    """A live status of one or two lines at the bottom of a terminal, with finished cells above it."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, *, console: Console | None = None) -> None:
         super().__init__(clock)
         self._console = console or ShownConsole(file=stream, highlight=False)
-        # Twice a second: the display must not take cycles from what is being measured.
+        # Twice a second: the display must not take CPU time from the measured process.
         self._status = self._console.status("", refresh_per_second=2)
 
     def __enter__(self) -> Self:

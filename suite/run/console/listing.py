@@ -1,4 +1,4 @@
-"""What `--list` and `--dry-run` show, without running anything."""
+"""Output of `--list` and `--dry-run`, which run nothing."""
 
 import importlib.util
 import json
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from systems.contract import EmbeddingSystem
 
 _WIDTH = 100
-"""Columns of text that are pleasant to read, where the terminal has as many."""
+"""Maximum columns of text; a narrower terminal has fewer."""
 
 
 def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes: Sequence[str], as_json: bool) -> None:
-    """What `--dry-run` shows: notes, then a line per cell, or an object per cell as JSON."""
+    """Print the output of `--dry-run`: notes, then a line per cell, or a JSON object per cell."""
     if as_json:
         for cell in cells:
             console.print_json(json.dumps({"state": runner.state(cell), **cell.model_dump(mode="json")}), indent=None)
@@ -47,19 +47,19 @@ def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes:
 
 
 class _Page:
-    """Headings, names and what is to be said of them, wrapped and indented."""
+    """Printer of headings, names and their descriptions, wrapped and indented."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._wrapper = textwrap.TextWrapper(min(console.width, _WIDTH), break_long_words=False, break_on_hyphens=False)
 
     def heading(self, text: str) -> None:
-        """The title of a section, behind an empty line."""
+        """Print an empty line and the title of a section."""
         self._console.print()
         self._print(text, "", "")
 
     def entry(self, name: str, *sentences: str) -> None:
-        """A name on a line of its own, and each sentence below it."""
+        """Print a name on a line of its own, and each sentence below it."""
         self._print(name, "  ", "      ")
         for sentence in sentences:
             self._print(sentence, "      ", "      ")
@@ -70,7 +70,7 @@ class _Page:
 
 
 def show_choices(console: Console) -> None:
-    """What `--list` shows: systems with their variants, workloads, tracks and scales."""
+    """Print the output of `--list`: systems with their variants, workloads, tracks and scales."""
     page = _Page(console)
     _systems(page)
     _workloads(page)
@@ -124,7 +124,7 @@ def _system(page: _Page, name: str) -> None:
 
 
 def _here(variant: registry.Variant, found: "type[EmbeddingSystem]") -> str:
-    """What a system is on this machine, read off a tiny one that is built for it."""
+    """Describe a system on this machine: placement and prior knowledge, read from a tiny instance built for it."""
     import torch
     from torchrec import EmbeddingBagConfig
 

@@ -1,4 +1,4 @@
-"""What every rank did, and what the ranks sent each other."""
+"""Statistics per rank, and bytes sent between ranks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from systems.sharded.system import ShardedSystem
 
 
 class SentBytes(TorchDispatchMode):
-    """Counts the bytes that this rank sends to others, while it is entered. The all-reduce of dense layers is left out.
+    """Counts bytes that this rank sends to others inside the context, without the all-reduce of dense layers.
 
     Attributes:
-        ids: Whole numbers: ids, and lengths of bags.
-        pooled: All else: pooled vectors, and their gradients.
+        ids: Bytes of integer tensors: ids, and lengths of bags.
+        pooled: Bytes of floating tensors: pooled vectors, and their gradients.
     """
 
     def __init__(self) -> None:
@@ -56,10 +56,10 @@ class SentBytes(TorchDispatchMode):
 
 
 def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, steps: int) -> RankShare:
-    """What this rank did in the counted steps, the last ones, and what it holds."""
+    """This rank's traffic in the counted steps, which are the last ones, and its memory."""
     memory = measured.memory
     counted = measured.traffic or Traffic(steps=steps)
-    ahead = system.look_ahead  # so many batches had their ids sent before
+    ahead = system.look_ahead  # ids of this many batches were sent before counting
     optimizer = system.spec.optimizer
     widths = {
         name: 4 * table.embedding_dim + optimizer.state_bytes(table.embedding_dim)
@@ -79,7 +79,7 @@ def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, s
 
 
 def memory_of_all(each: Sequence[Memory]) -> Memory:
-    """The sums over ranks: peaks need not have come at the same time."""
+    """Sums over ranks; peaks may have occurred at different times."""
     purposes = dict.fromkeys(key for memory in each for key in memory.anatomy_bytes)
     sums = {name: _sum(getattr(one, name) for one in each) for name in Memory.model_fields if name != "anatomy_bytes"}
     anatomy = {key: sum(memory.anatomy_bytes.get(key, 0) for memory in each) for key in purposes}
@@ -87,7 +87,7 @@ def memory_of_all(each: Sequence[Memory]) -> Memory:
 
 
 def traffic_of_all(each: Sequence[Traffic]) -> Traffic:
-    """The sums over ranks; where a table is cut, its ranges are counted apart and have no row in common."""
+    """Sums over ranks; ranges of a table that is cut are disjoint, so no row is counted twice."""
     names = ("lookups", "unique_ids", "unique_misses", "lookup_misses", "bytes_fetched", "bytes_written_back")
     sums = {name: _sum(getattr(traffic, name) for traffic in each) for name in names}
     overflow = max(traffic.overflow_batches for traffic in each)

@@ -18,8 +18,8 @@ Value = TypeVar("Value")
 def join(cell: Cell, folder: Path) -> torch.device:
     """Join the group. Returns the device of this rank.
 
-    Tensors on the host travel by gloo, those on a GPU by NCCL. A collective that waits longer than a cell may be silent
-    fails; gloo's own timeout is half an hour.
+    gloo transfers tensors on the host, NCCL tensors on a GPU. A collective times out before a cell may be silent for
+    too long; gloo's own timeout is half an hour.
     """
     device = torch.device("cpu")
     if cell.device == "cuda":
@@ -36,21 +36,21 @@ def join(cell: Cell, folder: Path) -> torch.device:
 
 
 def mean(value: float) -> float:
-    """Of the values of all ranks."""
+    """Mean of the values of all ranks."""
     total = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(total)
     return float(total) / dist.get_world_size()
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """The tensors of all ranks, which are of one shape, in order of rank, along the first dimension."""
+    """Concatenation of the tensors of all ranks, all of one shape, in order of rank, along the first dimension."""
     parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, tensor.contiguous())
     return torch.cat(parts)
 
 
 def of_all(value: Value) -> list[Value]:
-    """The values of all ranks, pickled on their way."""
+    """The values of all ranks, in order of rank, transferred as pickles."""
     found: list[Value] = [value] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found

@@ -1,4 +1,4 @@
-"""Starting the ranks of a cell with torchrun's agent, and telling how they ended."""
+"""Starting the ranks of a cell with torchrun's agent, and reporting their result."""
 
 import hashlib
 import os
@@ -23,13 +23,13 @@ from suite.run.messages import CellResult
 from suite.run.ranks.rank import LOST, run_rank
 
 _CONNECT_S = 20
-"""How long torchrun's store may take to answer. Whoever else holds its port never answers."""
+"""Timeout in seconds of torchrun's store. Another program on its port never answers."""
 
 
 def launch(cell: Cell, reporter: Reporter) -> CellResult:
-    """Run a cell on ranks of this machine, and with `--nnodes` on as many of the other ones.
+    """Run a cell on ranks of this machine, and with `--nnodes` on as many ranks of each other machine.
 
-    On one machine ranks meet in a file and talk over the loopback alone, so that no port can be taken.
+    On one machine ranks rendezvous through a file and use only the loopback interface, so that no port can be taken.
     """
     reporter.phase("start ranks")
     assert cell.ranks is not None
@@ -49,7 +49,7 @@ def launch(cell: Cell, reporter: Reporter) -> CellResult:
 
 
 def _environment(cell: Cell, here: int) -> dict[str, str]:
-    """Of the ranks: a share of the cores each, and on one machine no other way than the loopback."""
+    """Environment of the ranks: a share of the cores each, and on one machine only the loopback interface."""
     threads = str(max(1, len(os.sched_getaffinity(0)) // here))
     found = {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads}
     if cell.rendezvous is None:
@@ -58,7 +58,7 @@ def _environment(cell: Cell, here: int) -> dict[str, str]:
 
 
 def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
-    """Start the ranks and wait for their end. A port that is taken is tried again.
+    """Start the ranks and wait for their end. If the rendezvous port is taken, try again.
 
     Raises:
         ChildFailedError: a rank failed; the others are gone.
@@ -97,12 +97,12 @@ def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
 
 
 def _told(folder: Path) -> dict[int, CellResult]:
-    """What ranks said last."""
+    """Results that ranks have written, by rank."""
     return {int(path.stem): CellResult.model_validate_json(path.read_text()) for path in folder.glob("[0-9]*.json")}
 
 
 def _failed(failures: Mapping[int, ProcessFailure], folder: Path, *, kernel_killed: bool) -> CellResult:
-    """Why the ranks ended: a rank that was killed, else one that says why, else one that lost the others."""
+    """Result of failed ranks: that of a killed rank, else of one with a reason, else of one that lost the others."""
     for rank, failure in failures.items():
         if failure.exitcode == -signal.SIGKILL and kernel_killed:
             return CellResult(status=Status.OOM_HOST, reason=f"the kernel killed rank {rank} for want of memory")

@@ -1,6 +1,6 @@
-"""One rank of a cell: support, verify, build, train, count, evaluate, together with the others.
+"""One rank of a cell: support, verify, build, train, count, evaluate, in step with the other ranks.
 
-Started by torchrun's agent, which calls `run_rank` in a process of its own.
+torchrun's agent calls `run_rank` in a process of its own.
 """
 
 import gc
@@ -37,20 +37,20 @@ from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
 
 LOST = "lost the other ranks"
-"""Begins the reason of a rank that failed because another one did."""
+"""Prefix of the reason of a rank that failed because another one did."""
 _FOUND_S = 10.0
 _GONE = ("Connection closed by peer", "Connection reset", "Broken pipe")
 _LATE = ("Timed out waiting", "timed out", "Watchdog caught")
-"""What a collective says that failed because another rank is gone, or did not come to it."""
+"""Parts of error messages of collectives: another rank has exited (`_GONE`), or did not join in time (`_LATE`)."""
 
 
 def run_rank(cell: Cell, folder: Path, reports: Path) -> None:
-    """Run the cell with the other ranks; what this one says last is a file in the folder.
+    """Run the cell with the other ranks; this rank writes its result to a file in `folder`.
 
     The first rank of a machine writes its progress to `reports`.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)  # not the agent's: a rank that waits for others in C++ must end too
+        signal.signal(number, signal.SIG_DFL)  # replaces the agent's handlers: a rank that waits in C++ must end too
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     rank, leads = int(os.environ["RANK"]), os.environ["LOCAL_RANK"] == "0"
     with (reports if leads else Path(os.devnull)).open("wb") as pipe:
@@ -66,9 +66,9 @@ def run_rank(cell: Cell, folder: Path, reports: Path) -> None:
     if failed:
         sys.stderr.flush()
         if LOST in outcome.reason:
-            time.sleep(_FOUND_S)  # the agent finds the rank that failed first, and ends this one
-        os._exit(1)  # a library's exit handlers must not wait for ranks that are gone
-    gc.collect()  # the model: freed after its process group, it can wait for ever (pytorch 75097)
+            time.sleep(_FOUND_S)  # the agent finds the rank that failed first, and kills this one
+        os._exit(1)  # exit handlers of libraries must not wait for exited ranks
+    gc.collect()  # frees the model: after its process group that can hang (pytorch 75097)
     dist.destroy_process_group()
 
 
@@ -89,7 +89,7 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
     if not issubclass(setup.system_class, ShardedSystem):
         reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"
         return CellResult(status=Status.UNSUPPORTED, reason=reason)
-    # the first rank's answer is everyone's: free memory is not the same twice
+    # all ranks use the first rank's answer: free memory differs between calls
     support = group.of_all(setup.support())[0]
     if support.verdict is Verdict.YES and not setup.workload.batches(Split.TEST):
         return CellResult(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
@@ -107,7 +107,7 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
 
 
 def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
-    """Build the system at full size, train, count and evaluate; the figures are those of all ranks."""
+    """Build the system at full size, train, count and evaluate. Returns the measurement over all ranks."""
     cell, device = setup.cell, setup.spec.device
     memory_probes.reset_peaks(device)
     baseline_bytes = memory_probes.rss_bytes()

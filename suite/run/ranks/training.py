@@ -17,7 +17,7 @@ from workloads.batch import Batch, Workload
 
 
 def part_of_features(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """The samples of this rank: with two of them, the first or the second half."""
+    """This rank's samples of a batch: with two ranks, the first or the second half."""
     start, stop = _part(features.stride())
     size, keys = features.stride(), features.keys()
     offsets = features.offsets()
@@ -31,7 +31,7 @@ def part_of(batch: Batch) -> Batch:
     """This rank's part of a batch.
 
     Raises:
-        ValueError: the ranks cannot have parts of one length.
+        ValueError: the batch cannot be split into parts of equal length.
     """
     start, stop = _part(len(batch.labels))
     return Batch(batch.dense[start:stop], part_of_features(batch.features), batch.labels[start:stop])
@@ -45,12 +45,12 @@ def _part(samples: int) -> tuple[int, int]:
 
 
 def parts_of(workload: Workload, device: torch.device) -> Feed:
-    """This rank's parts of training batches: every rank makes the whole batch, before the clock, and takes its part."""
+    """This rank's parts of training batches: every rank makes whole batches, before timing, and takes its part."""
     return PreloadedBatches(lambda index: part_of(workload.batch(index)), pin_memory=device.type == "cuda").reader()
 
 
 class RankTrainer(Trainer):
-    """A trainer of one rank. Its losses are means over all ranks; `logits` takes whole batches and gives whole ones."""
+    """A trainer of one rank. Its losses are means over all ranks; `logits` takes and returns whole batches."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RankTrainer(Trainer):
         system: EmbeddingSystem,
         **options: Any,  # noqa: ANN401 - those of `Trainer`
     ) -> None:
-        # it sees no rows: systems hide them
+        # DDP does not reduce rows: systems hide them from `parameters()`
         super().__init__(DistributedDataParallel(model, broadcast_buffers=False), system, **options)
 
     def run(self, steps: int, **options: Any) -> Run:  # noqa: ANN401 - those of `Trainer.run`
@@ -67,5 +67,5 @@ class RankTrainer(Trainer):
         return replace(found, loss=mean(found.loss))
 
     def logits(self, batch: Batch) -> Tensor:
-        """Logits of one batch of all ranks, `[batch]`, without touching anything."""
+        """Logits of one whole batch, `[batch]`, in evaluation mode; no row changes. Collective."""
         return gathered(super().logits(part_of(batch)))

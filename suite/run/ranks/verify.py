@@ -1,8 +1,8 @@
-"""Verification of ranks: they must compute what one rank computes on the same batches.
+"""Verification of ranks: they must compute the same as one rank on the same batches.
 
-First as one rank: every rank feeds its part of a batch to the system and collects the pooled vectors of all, so that
-all checks of one rank apply, bit for bit where tables pool one id a bag. Then as it trains: parts of batches, and
-dense layers that are data-parallel, within the tolerance of sums in another order.
+First as one rank: every rank passes its part of a batch to the system and gathers the pooled vectors of all, so that
+all checks of one rank apply, bit for bit where tables pool one id per bag. Then as in training: parts of batches and
+data-parallel dense layers, within the tolerance of sums in another order.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,10 +25,10 @@ from workloads.batch import Workload
 
 
 class AsOne(EmbeddingSystem):
-    """Put before a sharded system's class: it takes whole batches and gives whole outputs, the same on every rank."""
+    """Mixin for a sharded system's class: it takes whole batches and returns whole outputs, the same on every rank."""
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """Of a whole batch."""
+        """Pooled rows of a whole batch."""
         part: KeyedTensor = super().forward(self._part(features))  # type: ignore[safe-super] # the system's
         return KeyedTensor(part.keys(), part.length_per_key(), _Gather.apply(part.values()))  # type: ignore[no-untyped-call]
 
@@ -37,7 +37,7 @@ class AsOne(EmbeddingSystem):
         super().prefetch(self._part(features))
 
     def _part(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-        """The same object whenever the same features come."""
+        """This rank's part of a batch; the same object for the same features, by which `forward` recognizes it."""
         found = vars(features).get("_part_of_rank")
         if found is None:
             found = features._part_of_rank = part_of_features(features)
@@ -45,9 +45,9 @@ class AsOne(EmbeddingSystem):
 
 
 class _Gather(torch.autograd.Function):
-    """Whole outputs from parts; the gradient goes the other way.
+    """Gathers parts to whole outputs; backward takes this rank's part of the gradient.
 
-    Every rank has the gradient of the whole batch's mean, and torchrec divides by the ranks: that is undone here.
+    Every rank has the gradient of the whole batch's mean, and torchrec divides by the number of ranks: undone here.
     """
 
     @staticmethod
@@ -61,7 +61,7 @@ class _Gather(torch.autograd.Function):
 
 
 def verify_ranks(setup: CellSetup, *, beat: Callable[[], None]) -> Verification:
-    """Run every check; all ranks together, and all find the same."""
+    """Run every check; collective, with the same result on all ranks."""
     system_class, seed = setup.system_class, setup.cell.round_seed
     as_one = cast(type[EmbeddingSystem], type(f"{system_class.__name__}AsOne", (AsOne, system_class), {}))
     return verify(

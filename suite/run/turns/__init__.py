@@ -1,1 +1,1 @@
-"""Systems take turns: who goes when, where they live, and what came of it."""
+"""Alternating timing of systems: groups, orders, timing workers and results."""

@@ -1,4 +1,4 @@
-"""Which systems take turns with which, in how many processes, and in which order."""
+"""Timing groups: which systems are timed against each other, in how many processes, in which order."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from suite.records.record import Cell, Record
 from suite.records.status import Status
 
 AGAIN = " (again)"
-"""Ends the name under which the baseline takes turns a second time."""
+"""Suffix of the participant name of the baseline's repeat."""
 LONG_TURN = 8
-"""Steps of a turn on a CPU where a system works between its steps: it does a small part of that on others' time."""
+"""Steps of a turn of systems with background threads, on a CPU: only a small part of their work delays others."""
 
 Isolation = Literal["one process", "own process", "two by two", "alone"]
 
 
 class MemoryNeed(NamedTuple):
-    """Bytes that a system holds, or that there are."""
+    """Bytes that a system needs, or that are available."""
 
     host: int
     device: int
@@ -27,7 +27,7 @@ class MemoryNeed(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> MemoryNeed:
-        """What a system held in its cell, with the model around it."""
+        """Peak memory of a system and its model in its cell."""
         assert record.measurement is not None
         memory, group = record.measurement.memory, record.measurement.held
         held = memory.host_peak_rss_bytes if group is None else group.limit_bytes
@@ -40,12 +40,12 @@ class MemoryNeed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Participant:
-    """Who takes turns.
+    """A system that is timed.
 
     Attributes:
-        name: The system's, or the baseline's with `AGAIN`.
-        record: Of its cell.
-        own_process: It is not built in one process with the others.
+        name: The system's name, or the baseline's with `AGAIN`.
+        record: Record of its cell.
+        own_process: It runs in a process of its own, not in that of the others.
     """
 
     name: str
@@ -54,19 +54,19 @@ class Participant:
 
     @property
     def cell(self) -> Cell:
-        """What it was in its cell."""
+        """The system's cell."""
         return self.record.cell
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimingGroup:
-    """Systems that take turns with each other.
+    """Systems that are timed in alternation.
 
     Attributes:
-        entrants: The baseline first, if there is one, and its second self behind it.
-        way: As their records will say, but for those in a process of their own.
-        turns: Of each system after each build.
-        steps: Of each turn.
+        entrants: The baseline first, if there is one, followed by its repeat.
+        way: Isolation for their records, except for participants in a process of their own.
+        turns: Turns of each system after each build.
+        steps: Steps of each turn.
     """
 
     entrants: tuple[Participant, ...]
@@ -76,20 +76,20 @@ class TimingGroup:
 
     @property
     def baseline(self) -> Participant | None:
-        """What the others are compared with."""
+        """The baseline that the others are compared with; None if the group has none."""
         first = self.entrants[0]
         return first if is_baseline(first.record.cell.system) else None
 
     @property
     def on_drive(self) -> bool:
-        """Rows are on a drive: systems are built once, and take turns without the MLPs too."""
+        """Whether rows are on a drive: then systems are built once, and are timed without the MLPs too."""
         return self.entrants[0].cell.host_budget_bytes is not None
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:
-    """Of the records of one setting and round, those of systems that were measured and compute as no other one here.
+    """Records of one setting and round whose systems are to be timed: measured, and no repeat of another's kernel.
 
-    Systems that several processes share take none.
+    Sharded systems are not timed.
     """
     measured = [(one, one.measurement) for one in records if one.status is Status.OK and one.cell.ranks is None]
     here = {record.cell.system for record, _ in measured}
@@ -97,10 +97,10 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
 
 
 def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
-    """Sort systems into contests: one of all of them if all fit, else each with the baseline, else each alone.
+    """Form timing groups: one of all systems if all fit into memory, else each with the baseline, else each alone.
 
-    Those that work between their steps need long turns, so they meet the baseline in a contest of their own. The
-    baseline's own times are those of its first contest: beside its second self, where that fits.
+    Systems with background threads need long turns, so they are timed against the baseline in a group of their own. The
+    baseline's own times are those of its first group: with its repeat, if that fits.
     """
     entrants = [
         Participant(name=record.cell.system, record=record, own_process=not _shares(record))
@@ -117,7 +117,7 @@ def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
 def _arranged(
     baseline: Participant | None, others: Sequence[Participant], room: MemoryNeed, *, twice: bool = True
 ) -> list[TimingGroup]:
-    """Contests of these; `twice`: with the baseline's second self, where that fits."""
+    """Timing groups of these participants; `twice`: with the baseline's repeat, if that fits."""
     first = [] if baseline is None else [baseline]
     if baseline is not None and twice:
         first.append(replace(baseline, name=baseline.name + AGAIN))
@@ -137,12 +137,12 @@ def _needs_long_turns(entrant: Participant) -> bool:
 
 
 def _shares(record: Record) -> bool:
-    on_drive = record.cell.host_budget_bytes is not None  # each is held to a budget of its own
+    on_drive = record.cell.host_budget_bytes is not None  # each has a memory limit of its own
     return not on_drive and (record.measurement is None or record.measurement.shares_process)
 
 
 def _fit(entrants: Sequence[Participant], room: MemoryNeed) -> bool:
-    """Whether there is room for all at once."""
+    """Whether the memory suffices for all at once."""
     needs = [MemoryNeed.of(entrant.record) for entrant in entrants]
     return all(sum(wanted) <= there for *wanted, there in zip(*needs, room, strict=True))
 
@@ -151,17 +151,17 @@ def _contest(entrants: Sequence[Participant], way: Isolation) -> TimingGroup:
     cell = entrants[0].cell
     steps, turns = cell.turn_steps, cell.turns
     if any(_needs_long_turns(entrant) for entrant in entrants):
-        # of the steps that the stream is known to have, those that do not warm up
+        # steps of the stream after the warm-up
         room = max(cell.steps, cell.warmup_steps + turns * steps) - cell.warmup_steps
         steps, turns = min(LONG_TURN, room), max(1, min(2 * turns * steps, room) // LONG_TURN)
     return TimingGroup(entrants=tuple(entrants), way=way, turns=turns, steps=steps)
 
 
 def balanced_orders(systems: int) -> list[tuple[int, ...]]:
-    """Orders to go through one after another, so that no system gains by its place or by who went before it.
+    """Orders of systems, to be used in sequence, in which position and predecessor favour no system.
 
-    A Williams design (1949): every system takes every place equally often, and follows every other one equally often.
-    There are as many orders as systems, twice as many where their number is odd.
+    A Williams design (1949): every system has every position equally often, and follows every other one equally often.
+    There are as many orders as systems, twice as many if their number is odd.
     """
     zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(systems)]
     orders = [tuple((step + start) % systems for step in zigzag) for start in range(systems)]

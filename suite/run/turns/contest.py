@@ -1,4 +1,4 @@
-"""A contest, seen from the parent: hosts are started, systems built, turns given in balanced orders, times kept."""
+"""Parent's side of a timing group: start workers, build systems, time them in balanced orders, keep the times."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Series = list[list[StepTiming]]
 
 @dataclass
 class Result:
-    """What came of a contest.
+    """Result of a timing group.
 
     Attributes:
-        series: By name, of those who took all their turns.
-        embeddings: The same of turns without the MLPs, where there were such.
-        own_process: Names of those who ended in a process of their own.
-        failed: By name, why others did not come to the end.
+        series: Turns by name, of participants that finished.
+        embeddings: The same for turns without the MLPs, if there were any.
+        own_process: Names of participants that finished in a process of their own.
+        failed: Failures by name, of the other participants.
     """
 
     series: dict[str, Series] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Result:
 
 
 class _Fell(Exception):
-    """A system ended its host."""
+    """A system made its worker exit or fail."""
 
     def __init__(self, entrant: Participant, outcome: CellResult) -> None:
         super().__init__(outcome.reason)
@@ -50,11 +50,11 @@ class _Fell(Exception):
 
 
 def hold(contest: TimingGroup, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Result:
-    """Have the systems of a contest take turns; progress is in turns of all systems, whose it is in the phase's place.
+    """Time the systems of a group; progress counts the turns of all systems, with the participant's name as the phase.
 
-    Where one of them ends the process that it shares, all begin again, that one in a process of its own. Where it ends
-    that one too, the others begin again without it. The log gets the output of the hosts; those of systems in a process
-    of their own write beside it.
+    If one of them ends the process that it shares, all start again, that one in a process of its own. If it ends that
+    one too, the others start again without it. `log` gets the output of the shared worker; workers of systems in a
+    process of their own write to files beside it.
     """
     result = Result()
     for number in itertools.count(1):
@@ -80,7 +80,7 @@ def hold(contest: TimingGroup, *, limits: Limits, log: Path, on_progress: OnProg
 
 
 class _Attempt:
-    """One try to bring all entrants to the end; its series are those of a `Result`."""
+    """One attempt to time all participants; its series are those of a `Result`."""
 
     def __init__(self, contest: TimingGroup, limits: Limits, on_progress: OnProgress) -> None:
         self._contest = contest
@@ -95,10 +95,10 @@ class _Attempt:
         self._told = -math.inf
 
     def run(self, log: Path) -> None:
-        """Build and take turns, as often as the cells say.
+        """Build and time all systems, as many times as the cells' `builds`.
 
         Raises:
-            _Fell: a system ended its host.
+            _Fell: a system made its worker exit or fail.
         """
         with ExitStack() as stack:
             shared = [entrant for entrant in self._contest.entrants if not entrant.own_process]
@@ -118,13 +118,13 @@ class _Attempt:
 
     @property
     def _steps(self) -> int:
-        """Of a system after a build."""
+        """Steps of a system after a build."""
         steps = self._contest.turns * self._contest.steps
-        # systems on a drive are built once, and take as many turns without the MLPs
+        # systems on a drive are built once, and take the same number of turns without the MLPs
         return self._cell.warmup_steps + steps * (2 * self._cell.builds if self._contest.on_drive else 1)
 
     def _build(self, hosts: list[Participant]) -> None:
-        """Build all systems anew."""
+        """Build new instances of all systems, and warm them up."""
         for host in hosts:
             self._ask(host, Clear())
         for entrant in self._contest.entrants:
@@ -132,12 +132,12 @@ class _Attempt:
             self._ask(entrant, Build(name=entrant.name))
         for entrant in self._contest.entrants:
             self._tell(f"warm up {entrant.name}")
-            # caches fill as well without the MLPs, which takes a part of the time
+            # caches fill without the MLPs too, in a fraction of the time
             steps, on_drive = self._cell.warmup_steps, self._contest.on_drive
             self._ask(entrant, RunSteps(name=entrant.name, steps=steps, embeddings_only=on_drive))
 
     def _take_turns(self, build: int) -> None:
-        """Give all systems their turns after a build."""
+        """Time all turns of all systems after a build."""
         kinds = [self.series, self.embeddings] if self._contest.on_drive else [self.series]
         for series in kinds:
             for name in series:
@@ -159,10 +159,10 @@ class _Attempt:
         self._done += 1
 
     def _ask(self, entrant: Participant, request: BaseModel) -> StepTiming | None:
-        """The turn that was asked for; None of another request that was done.
+        """Send a request. Returns the timing of `RunSteps`, None for other requests.
 
         Raises:
-            _Fell: neither came.
+            _Fell: the worker failed.
         """
         worker = self._workers[entrant.name]
         worker.ask(request)
@@ -182,7 +182,7 @@ class _Attempt:
 
 
 def _ratios(contest: TimingGroup, series: Mapping[str, Series]) -> dict[str, float]:
-    """Speed relative to the baseline, median over turns, of those that took one."""
+    """Speed relative to the baseline by name, median over turns, of participants with a turn."""
     if contest.baseline is None or contest.baseline.record.on_virtual_device:
         return {}
     base = [turn.seconds for build in series[contest.baseline.name] for turn in build]

@@ -1,4 +1,4 @@
-"""In a worker: systems that take turns in one process, each with a DLRM of its own, all on the same batches."""
+"""The timing worker: several systems in one process, each with a DLRM of its own, all on the same batches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from systems.contract import EmbeddingSystem
 from workloads.dlrm import initial_rows
 
 _FEW = 1 << 27
-"""Elements of all tables up to which their first values are made once and kept."""
+"""Maximum elements of all tables for which initial values are made once and kept."""
 
 
 def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> CellResult:
-    """Do what is requested until the parent closes standard input, which ends this process.
+    """Serve requests until the parent closes standard input, which kills this process.
 
     Returns:
-        Why it cannot go on, after a request that is none of a host's.
+        A failure, after a request that a timing worker does not serve.
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
@@ -72,11 +72,11 @@ class _Host:
         self._systems: dict[str, EmbeddingSystem] = {}
 
     def clear(self) -> Ack:
-        """Forget all systems, and begin again with the first batch."""
+        """Free all systems, and restart with the first batch."""
         self._trainers.clear()
         self._systems.clear()
         self._batches.rewind()
-        gc.collect()  # a system that holds itself in a circle still has its rows
+        gc.collect()  # frees the rows of systems in reference cycles
         return Ack()
 
     def build(self, name: str) -> Ack:
@@ -93,14 +93,14 @@ class _Host:
         return Ack()
 
     def turn(self, name: str, steps: int, embeddings_only: bool) -> StepTiming:
-        """Train a system `steps` more steps, on a drive that nobody else writes to."""
+        """Train a system `steps` more steps; with rows on a drive, then wait until all writes are on it."""
         system, on_drive = self._systems[name], self._asked[name].on_drive
         system.reset_counters()
         before = drive_traffic()
         run = self._trainers[name].run(steps, on_step=lambda _: self._beat(), embeddings_only=embeddings_only)
         after = drive_traffic()
         if on_drive:
-            os.sync()  # what waits to be written is on nobody else's time
+            os.sync()  # so that its pending writes do not delay the next system
         return StepTiming(
             seconds=run.duration_s,
             wait_s=run.wait_s,

@@ -1,4 +1,4 @@
-"""The contests of one setting and round: arranged, held, watched, and written into the records of their systems."""
+"""Timing of one setting and round: form groups, time them, monitor the machine, and add the times to records."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from suite.run.console.display import Display
 
 _SHARE = 0.8
-"""Of the memory that there is, what systems that take turns together may hold."""
+"""Share of the available memory that the systems of a timing group may use."""
 _SHARE_BESIDE_DRIVE = 0.95
-"""The same where all but one are held to a budget."""
+"""The same share where all systems but one have a memory limit."""
 
 
 def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
-    """Give records of one setting and round their times, or the status of those that failed, contest by contest.
+    """Time the systems of one setting and round, group by group; yields records with times, or the status of a failure.
 
-    A contest that all of its systems have been in is not held again.
+    A group whose systems all have times of it is not timed again.
 
     Args:
-        records: Of the systems that take turns, all `ok`.
-        log: Gets the output of the first host; those of others are beside it.
-        display: Told whose turn it is.
-        timeout_s: Seconds that one system may take; None: as the scale says.
+        records: Records of the systems to time, all `ok`.
+        log: File for the output of the first worker; other workers write to files beside it.
+        display: Shows the progress.
+        timeout_s: Seconds that one system may take; None: the scale's timeout.
     """
     by_system = {record.cell.system: record for record in records}
     display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
@@ -52,12 +52,12 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
         limits = limits_of(cell, timeout_s=timeout_s, cells=len(contest.entrants))
         try:
             result = hold(contest, limits=limits, log=path, on_progress=display.progress)
-        except OSError as error:  # a full disk under the log, no process to be had
+        except OSError as error:  # a full disk under the log, or no process
             result = Result(failed=dict.fromkeys((one.name for one in contest.entrants), not_started(error)))
         seen = watch.conditions(complete=not result.failed)
         around = {"conditions": seen, "disturbed": disturbances(seen, wall_s=watch.wall_s)}
         for system, times in times_of(contest, result, identity=uuid.uuid4().hex[:16]).items():
-            if system not in found or isinstance(times, CellResult):  # the baseline may be in several
+            if system not in found or isinstance(times, CellResult):  # the baseline may be in several groups
                 before = found.get(system) or by_system[system].model_copy(update={"turns": None})
                 found[system] = _with(times, before).model_copy(update=around)
                 yield found[system]
@@ -65,7 +65,7 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
 
 
 def _was_held(contest: TimingGroup) -> bool:
-    """Whether its systems have times of one contest; the baseline's may be of another, in which it was too."""
+    """Whether the group's systems have times of one group; the baseline's may be from another group with it."""
     base = None if contest.baseline is None else contest.baseline.record
     turns = {one.name: one.record.turns for one in contest.entrants}
     rivals = {one.record.turns.contest for one in contest.entrants if one.record is not base and one.record.turns}
@@ -94,7 +94,7 @@ def _room(record: Record) -> MemoryNeed:
 
 
 def times_of(contest: TimingGroup, result: Result, *, identity: str) -> dict[str, Turns | CellResult]:
-    """By system: its times, or why it has none; `identity` is equal to no other contest's."""
+    """Times by system, or the failure of a system without times; `identity` is unique to the group."""
     found: dict[str, Turns | CellResult] = {}
     baseline = contest.baseline
     first, again = ("", "") if baseline is None else (baseline.name, baseline.name + AGAIN)
@@ -134,7 +134,7 @@ def times_of(contest: TimingGroup, result: Result, *, identity: str) -> dict[str
 
 
 def _traffic(series: Series, steps: int) -> DriveTraffic | None:
-    """From and to drives in all turns; None where nothing was, as no rows are there."""
+    """Bytes from and to drives in all turns; None if there were none, as without rows on a drive."""
     turns = [turn for build in series for turn in build]
     if not any(turn.read_bytes or turn.written_bytes or turn.rows_read is not None for turn in turns):
         return None
@@ -152,7 +152,7 @@ def _seconds(series: Series) -> tuple[tuple[float, ...], ...]:
 
 
 def _first_difference(ours: Series, theirs: Series) -> int:
-    """The first turn, from 1, at whose end the losses differ; 0: there is none."""
+    """Number, from 1, of the first turn at whose end the losses differ; 0 if none."""
     pairs = zip(
         (turn.loss for build in ours for turn in build), (turn.loss for build in theirs for turn in build), strict=True
     )

@@ -1,10 +1,10 @@
 """One cache: the tables of one width, their rows in a slow tier and the hot ones in slots on the device.
 
-- `cache`: the acts of a batch's life, for one cache.
+- `cache`: the operations on a batch, for one cache: announce, plan, send, move, look up.
 - `overflow`: batches that bypass it. `backward_group`: several batches before one backward. `inference`: lookups that
-  leave it as it is. `traffic`: what it counts.
-- `mover`: the rows of a batch on their way, in `staging`; `writer`: those that leave, beside training; `transfer`:
-  copies beside the work of the device.
+  do not change it. `traffic`: its counters.
+- `mover`: copies of a batch's rows through `staging`; `writer`: write-backs on a background thread; `transfer`: copies
+  on side streams.
 - `slot_table`: slots, looked up and updated by fbgemm.
 """
 

@@ -1,4 +1,4 @@
-"""Lookups that may come before one backward: the rows of all of them keep their slots until it has updated them."""
+"""Lookups before one backward: the rows of all of them keep their slots until backward has updated them."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass
 class _Batch:
-    """A batch that was announced. `own`: which of the ids that the planner was told are its; `number`: once planned."""
+    """An announced batch. `own`: mask of its ids among those that the planner got; `number`: set once planned."""
 
     ids: Ids
     own: Bools
@@ -22,31 +22,31 @@ class _Batch:
 
 
 class BackwardGroup:
-    """Has the planner plan every batch with those before it, because a row of the batch in hand never leaves.
+    """Plans every batch with the ids of the batches before it, because the planner never evicts rows of its batch.
 
-    So many `lookups` may come before one backward. `looked_up` is for the training thread; everything else is for the
-    thread that talks to the planner.
+    Up to `lookups` lookups may come before one backward. The training thread calls `looked_up`; the thread that calls
+    the planner calls everything else.
     """
 
     def __init__(self, lookups: int) -> None:
         self._before = lookups - 1
         self._batches: list[_Batch] = []
         self._looked_up: deque[int] = deque(maxlen=self._before)
-        """Numbers of the last lookups. Whatever was planned before the last of them and is missing here is gone."""
+        """Numbers of the last lookups. Batches planned before the last of them and missing here are dropped."""
 
     def announced(self, ids: Ids) -> Ids:
-        """What to tell the planner of a batch that comes behind those announced: its ids, and theirs."""
+        """Ids to announce to the planner for a batch: its own and those of the batches announced before it."""
         if not self._before:
             return ids
         looked_up = tuple(self._looked_up)
         last = max(looked_up, default=-1)
         self._batches = [one for one in self._batches if one.number in looked_up or not 0 <= one.number <= last]
         every, own = _merged(ids, [batch.ids for batch in self._batches[-self._before :]])
-        self._batches.append(_Batch(replace(ids, values=ids.values.copy()), own))  # the caller's may change later
+        self._batches.append(_Batch(replace(ids, values=ids.values.copy()), own))  # the caller may change its array
         return every
 
     def planned(self, plan: Plan) -> Plan:
-        """The batch's own part of the plan for the batch announced longest ago. All moves remain."""
+        """Reduce the plan of the oldest announced batch to the batch's own ids. All moves remain."""
         if not self._before:
             return plan
         batch = next(batch for batch in self._batches if batch.number < 0)
@@ -54,16 +54,16 @@ class BackwardGroup:
         return _own_part(plan, batch.own)
 
     def looked_up(self, batch: int) -> None:
-        """A planned batch was looked up; those planned before it never will be."""
+        """Note the lookup of a planned batch; batches planned before it are not looked up any more."""
         self._looked_up.append(batch)
 
     def withdrawn(self) -> None:
-        """The planner forgot the batches that are not looked up."""
+        """Forget the batches that are not looked up, as the planner did."""
         self._batches = [batch for batch in self._batches if batch.number in self._looked_up]
 
 
 def _merged(ids: Ids, before: Sequence[Ids]) -> tuple[Ids, Bools]:
-    """The ids of several batches as those of one, and which of them are the first one's."""
+    """Ids of several batches merged into one, and the mask of the first batch's ids."""
     batches = [ids, *before]
     begins = [np.concatenate(([0], batch.ends)) for batch in batches]
     pieces = [

@@ -45,20 +45,20 @@ class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
 
     `choose_first_rows`, `announce`, `plan` and `withdraw` change only the planner, neither slots nor rows: the planning
-    thread may call them while another thread trains. If one of them ends half-way, the cache no longer knows where
-    rows are. `send` may be called on another thread, in the order of the plans. Everything else belongs to the training
-    thread. It and `send` may be called again if they end half-way. Whoever calls what moves rows sees to it that none
-    of their lookups waits for its backward, whose update would be lost.
+    thread may call them while another thread trains. If one of them ends half-way, row locations are lost. `send` may
+    be called on another thread, in the order of the plans. Only the training thread calls everything else. These
+    methods and `send` may be called again if they end half-way. The caller of a method that moves rows makes sure that
+    no lookup of these rows has a pending backward, whose update would be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.
         planner, tier: Both have the rows of all tables, table after table.
-        make_pool: Makes a pool of so many slots.
-        staging_rows: Records that staging on the device has room for, in each of its places.
-        writing: The thread on which rows are written back; None: the thread that moves them.
-        transfer: To and from the device.
-        remedy: Says what to give for so many slots, to refuse a batch with more distinct rows than there are. None:
-            such a batch is looked up in a pool of its own.
+        make_pool: Makes a pool of a given number of slots.
+        staging_rows: Capacity of each staging buffer on the device, in records.
+        writing: The thread that writes rows back; None: the thread that moves them.
+        transfer: Copies to and from the device.
+        remedy: Text that says how to get a given number of slots; a batch with more distinct rows than slots is refused
+            with it. None: such a batch is looked up in a pool of its own.
         lookups_per_backward: Batches that may be in flight at the same time.
     """
 
@@ -92,21 +92,21 @@ class Cache:
         self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
-        """Slots and rows that the planner has had in the cache from the beginning, until they are there."""
+        """Slots and rows that the planner assigned at the start and that are not copied yet."""
         self._torn: tuple[int, int] | None = None
-        """The rows, from the first to the one behind the last, that are being overwritten, or were when that failed."""
+        """Range of rows `(first, stop)` that are being overwritten, or whose overwriting failed."""
         self.traffic = Traffic()
         self.count_by_table = False
 
     def bags(self, part: KeyedJaggedTensor) -> Bags:
-        """The ids and bags of a batch for this cache, which were checked."""
+        """The ids and bags of a batch for this cache; the caller has checked the batch."""
         values, samples = part.values(), part.stride()
         offsets = part.offsets().long().numpy()
         ends = offsets[samples::samples] if samples else np.zeros(len(part.keys()), np.int64)
         return Bags(Ids(values.long().contiguous().numpy(), ends, self._feature_starts), offsets)
 
     def distinct(self, bags: Bags) -> Distinct:
-        """The distinct rows of a batch, of which the planner learns nothing yet.
+        """The distinct rows of a batch; the planner's state does not change.
 
         Raises:
             IndexError: an id is outside its table; the message names feature, id and table.
@@ -122,42 +122,42 @@ class Cache:
             ) from None
 
     def choose_first_rows(self) -> None:
-        """Have the planner choose the rows that its policy thinks best, of which an empty cache is full at first."""
+        """Let the planner fill the empty cache with the rows that its policy ranks highest; no row is copied yet."""
         rows, slots = self.planner.warm_up()
         order = np.argsort(rows)  # a file is read from front to back
         self._first = slots[order], rows[order]
 
     def fill(self) -> None:
-        """Bring the first rows into their slots, if they were chosen and are not there yet."""
+        """Copy the rows of `choose_first_rows` into their slots, if that is still to do."""
         if self._first is not None:
             self._mover.fill(self.pool, *self._first)
             self._first = None
 
     def announce(self, bags: Bags, distinct: Distinct, *, changes: bool) -> None:
-        """Tell the planner of a coming batch whose distinct rows were found. `changes`: it will be trained."""
+        """Announce a coming batch with its distinct rows to the planner. `changes`: it will be trained."""
         ids = self._together.announced(bags.ids)
         self.planner.announce(distinct if ids is bags.ids else self.planner.distinct(ids), changes=changes)
 
     def plan(self, bags: Bags) -> Planned:
-        """Plan the batch announced longest ago."""
+        """Plan the oldest announced batch."""
         plan = self._together.planned(self.planner.plan())
         offsets = bags.offsets
         one_each = offsets.size == bags.ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
         return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32))
 
     def withdraw(self) -> None:
-        """Have the planner forget the announced batches that are not planned."""
+        """Make the planner forget the announced batches that are not planned."""
         self.planner.withdraw()
         self._together.withdrawn()
 
     def send(self, planned: Planned) -> None:
-        """Send ahead what can be sent of a planned batch. After an `OSError` of the slow tier `move` tries again."""
+        """Copy a planned batch's rows to staging ahead, as far as possible. After an `OSError` `move` tries again."""
         self._batch_mover.send(planned)
 
     def move(self, planned: Planned) -> None:
         """Move the rows that a batch needs: changed ones out of the cache, then missing ones into it.
 
-        Batches are moved in the order of their plans. After an error the same call goes on where it stopped.
+        Batches are moved in the order of their plans. After an error the same call continues where it stopped.
 
         Raises:
             OSError: rows could not be read from the slow tier.
@@ -169,9 +169,9 @@ class Cache:
         """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
 
         Args:
-            planned: What was moved.
+            planned: The batch, after `move`.
             weights: Per-sample weights, `[n]`.
-            alone: No other batch waits for its backward.
+            alone: No backward of another batch is pending.
 
         Raises:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not bypass the cache.
@@ -195,7 +195,7 @@ class Cache:
     def infer(self, part: KeyedJaggedTensor) -> Tensor:
         """As `look_up`, for a batch that is not trained: no row moves, nothing is counted.
 
-        No batch may be planned, and none may have bypassed the cache and wait to be finished.
+        No batch may be planned, and no overflow batch may be unfinished (see `bypassed`).
 
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
@@ -208,11 +208,11 @@ class Cache:
 
     @property
     def bypassed(self) -> bool:
-        """Whether the last batch bypassed the cache, and its rows are not home."""
+        """Whether the last batch bypassed the cache and its rows are not written back yet."""
         return self._overflow.batch is not None
 
     def finish(self) -> None:
-        """Take the rows of the last batch home, if it bypassed the cache.
+        """Write back the rows of the last batch, if it bypassed the cache.
 
         Raises:
             WriteBackFailed: they could not be written; see `Writer.wait`.
@@ -222,7 +222,7 @@ class Cache:
     def flush(self) -> None:
         """Write every changed row back; the slots stay valid. No batch may be announced.
 
-        Where the slow tier rounds rows, the slots are given what it now has: row and slot are the same after it.
+        Where the slow tier rounds rows, slots are overwritten with the rounded rows, so that both agree afterwards.
         """
         self.check_whole()
         self.finish()
@@ -254,14 +254,14 @@ class Cache:
 
     @contextmanager
     def overwriting(self, first: int, stop: int) -> Iterator[None]:
-        """Overwrite rows inside. After an error nothing is looked up, flushed or read before it has been done again."""
+        """Guard code that overwrites rows: after an error, lookups, flushes and reads fail until it is repeated."""
         before = self._torn or (first, stop)
         self._torn = min(first, before[0]), max(stop, before[1])
         yield
         self._torn = None if first <= before[0] and before[1] <= stop else before
 
     def check_whole(self) -> None:
-        """Refuse to go on with rows that were overwritten in part.
+        """Check that no rows are partly overwritten.
 
         Raises:
             RuntimeError: loading rows failed half-way.
@@ -280,7 +280,7 @@ class Cache:
 
     @property
     def pools(self) -> list[SlotTable]:
-        """The slots, and the pool for batches larger than the cache, once there was one."""
+        """The cache's slots, and the pool for overflow batches, once there was such a batch."""
         return [self.pool] if self._overflow.pool is None else [self.pool, self._overflow.pool]
 
     def start_of(self, table: str) -> int:
@@ -288,7 +288,7 @@ class Cache:
         return int(self._starts[list(self.tables).index(table)])
 
     def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
-        """Train with other values from the next lookup on."""
+        """Set hyper-parameters from the next lookup on."""
         for pool in self.pools:
             pool.set_hyper_parameters(values)
 

@@ -1,4 +1,4 @@
-"""Lookups that leave a cache as it is: no row enters or leaves, and nothing is counted."""
+"""Lookups that do not change a cache: no row is fetched into a slot or evicted, and nothing is counted."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,11 @@ from systems.freq_cache.planner.planner import Ids, Planner
 
 @dataclass(frozen=True)
 class Inference:
-    """Looks rows up where they are: in their slots, or in the slow tier, from which they are read and not kept.
+    """Looks rows up in their slots, or reads them from the slow tier without keeping them.
 
-    A batch is looked up some bags at a time, so that what it takes on the device beside the slots is a few MB.
+    A batch is looked up some bags at a time, so that it takes only a few MB on the device beyond the slots.
 
-    What `planner` planned must have been moved, and what was written back must have reached the tier of `mover`.
+    All plans of `planner` must have been moved, and all write-backs must have reached the tier of `mover`.
     """
 
     planner: Planner
@@ -28,7 +28,7 @@ class Inference:
     pooling: PoolingType
 
     def look_up(self, ids: Ids, offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
-        """As `SlotTable.look_up`, fp32 without a gradient. The ids were checked; weights may be anywhere."""
+        """As `SlotTable.look_up`, fp32 without a gradient. The caller has checked the ids; weights on any device."""
         counts = np.diff(ids.ends, prepend=0)
         rows = ids.values + np.repeat(ids.starts, counts)
         most = self.mover.chunk_rows
@@ -58,7 +58,7 @@ class Inference:
         )
         if self.pooling is PoolingType.SUM:
             return bags
-        # a product as in fbgemm's kernels, where torch divides
+        # multiply by the reciprocal, as fbgemm's kernels do; torch would divide
         return bags * self.mover.on_device(np.diff(offsets).clip(min=1)).float().reciprocal()[:, None]
 
     def _rows(self, rows: NDArray[np.int64]) -> Tensor:
@@ -67,7 +67,7 @@ class Inference:
         return values.index_select(0, at)
 
     def _distinct(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Distinct rows, fp32 `[u, dim]` on the device, and which of them each row is."""
+        """Distinct rows, fp32 `[u, dim]` on the device, and the index into them of each row."""
         distinct, inverse = np.unique(rows, return_inverse=True)
         slots = self.planner.slots_of(distinct)
         held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)

@@ -1,4 +1,4 @@
-"""Carrying rows, as records, between the slow tier and slots on the device: for a batch, and for anything else."""
+"""Copies of rows, as records, between the slow tier and slots on the device: for a batch, and for other purposes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,25 +20,25 @@ Int32s = NDArray[np.int32]
 
 _CHUNK_BYTES = 8 << 20
 _MOST_WAITING = 4
-"""Batches whose records may wait in host memory to be written back."""
+"""Maximum batches whose records wait in host memory for write-back."""
 
 
 @dataclass
 class Planned:
-    """A planned batch, and how far it has come.
+    """A planned batch, and its progress.
 
     Attributes:
-        plan: Which rows leave and enter.
-        offsets: Where its bags begin and the last one ends, int32; empty: every bag has one id.
-        fetch_rows, fetch_slots: Those of the plan, rows first that the slow tier had when the batch was sent, and last
-            those that the batch before it sends to the slow tier, for they are on the device until then.
-        early, last: How many rows these are.
-        before: The batch before it, when it was sent.
-        sent: On the device, int32: the slot of every id, the slots to fetch into, those to write back, the rows to
-            fetch, those to write back if the device does that, the numbers of the last rows among those that leave
-            with the batch before, the offsets. None: not yet.
-        rows_written_back, rows_fetched: How many of its rows have been moved.
-        rows_read: How many of the rows to fetch have been read; those that are not fetched yet are in staging.
+        plan: The rows to write back and to fetch.
+        offsets: Start of each bag and end of the last one, int32; empty: every bag has one id.
+        fetch_rows, fetch_slots: The plan's, reordered: first the rows that the slow tier had when `send` was called,
+            last the rows that the previous batch writes back, which are still in staging on the device.
+        early, last: Number of the first and of the last of these rows.
+        before: Number of the previous batch, when `send` was called.
+        sent: Arrays copied to the device, int32: the slot of every id, the slots to fetch into, the slots to write
+            back, the rows to fetch, the rows to write back if the device writes them, the indices of the last rows
+            among those that the previous batch writes back, the offsets. None: not copied yet.
+        rows_written_back, rows_fetched: Number of rows moved so far.
+        rows_read: Number of rows to fetch that were read; those not fetched yet are in staging.
     """
 
     plan: Plan
@@ -55,17 +55,17 @@ class Planned:
 
 
 class BatchMover:
-    """Moves the rows that batches need, by way of staging: changed ones out of a pool, then missing ones into it.
+    """Moves the rows that batches need through staging: changed rows out of a pool, then missing rows into it.
 
-    Batches are sent and moved in the order of their plans, at most one is sent ahead of that in hand. `send` may run on
-    a thread of its own; it touches no slot. Staging has room for `rows` records in each of its `PLACES`.
+    Batches are sent and moved in the order of their plans, and at most one is sent ahead of the current one. `send` may
+    run on a thread of its own; it touches no slot. Each of the `PLACES` staging buffers has room for `rows` records.
 
-    Whatever ends `move` half-way, the same call goes on rightly: what is counted in `Planned` was done before it was
-    counted, and doing it twice does no harm.
+    If an error or interrupt ends `move` half-way, the same call continues it: counters in `Planned` are raised after
+    the work is done, and repeating the work is harmless.
     """
 
     PLACES = 3
-    """One for the batch in hand, one for the batch that is sent ahead, one for what leaves."""
+    """Staging buffers: one for the current batch, one for the batch sent ahead, one for write-backs."""
 
     def __init__(self, pool: SlotTable, *, tier: SlowTier, writer: Writer, transfer: Transfer, rows: int) -> None:
         self._pool = pool
@@ -75,10 +75,10 @@ class BatchMover:
         self._exit = EvictStaging(rows, tier.layout, transfer)
         self._exchanged = tier if isinstance(tier, PinnedTier) and tier.exchanges else None
         self._before: tuple[int, Int32s] = (-1, np.empty(0, np.int32))
-        """The batch that was sent last, and the rows that leave with it."""
+        """Number of the last batch sent, and the rows that it writes back."""
 
     def send(self, planned: Planned) -> None:
-        """Send the device what it must know of a batch, and the rows that the slow tier has by now; see `Cache`."""
+        """Copy a batch's slot numbers, and the rows that the slow tier has by now, to the device; see `Cache`."""
         self._sent(planned)
         entry = self._entries[planned.plan.batch % 2]
         self._add(planned, entry, min(planned.early, entry.rows) - planned.rows_read)
@@ -95,7 +95,7 @@ class BatchMover:
             rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
             with traffic.timed("write_back_wait_s"):
                 tier = self._exchanged
-                if tier is None:  # what the device writes home takes no host memory
+                if tier is None:  # with a pinned tier the device writes rows back without host buffers
                     self._writer.wait(plan.batch - _MOST_WAITING)
                 read = self._pool.read(slots, self._exit.room(rows.numel()))
                 records = self._exit.scatter(read, tier, back_rows[chunk]) if tier else self._exit.send(read)
@@ -130,7 +130,7 @@ class BatchMover:
             self._writer.moved(plan.batch)
 
     def numbers(self, planned: Planned) -> tuple[Tensor, ...]:
-        """What was sent of a batch beside its rows, for work queued from here on; see `Planned.sent`."""
+        """Arrays of `Planned.sent`, for work that the current stream queues after this call."""
         return self._sent(planned).take()
 
     def _add(self, planned: Planned, entry: FetchStaging, count: int) -> None:
@@ -142,7 +142,7 @@ class BatchMover:
             planned.rows_read = chunk.stop
 
     def _sent(self, planned: Planned) -> H2DCopy:
-        """What is sent of a batch beside its rows; only the first call sends it."""
+        """Copy the arrays of `Planned.sent` to the device; only the first call copies."""
         if planned.sent is not None:
             return planned.sent
         plan = planned.plan
@@ -159,7 +159,7 @@ class BatchMover:
         return planned.sent
 
     def _leaving_now(self, plan: Plan, has: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Int32s]:
-        """Which of the rows to fetch leave with the batch before, and their numbers among those, int32."""
+        """Mask of the rows to fetch that the previous batch writes back, and their indices among those, int32."""
         batch, gone = self._before
         none = np.zeros_like(has), gone[:0]
         if has.all() or self._exchanged or not 0 < gone.size <= self._exit.rows:
@@ -170,7 +170,7 @@ class BatchMover:
         order = np.argsort(gone)
         wanted = plan.fetch_rows[leaves]
         found = order[np.minimum(np.searchsorted(gone, wanted, sorter=order), gone.size - 1)]
-        leaves[leaves] = same = gone[found] == wanted  # a batch that bypassed the cache takes its rows home by itself
+        leaves[leaves] = same = gone[found] == wanted  # an overflow batch writes its rows back in `Overflow`
         return leaves, found[same].astype(np.int32)
 
 
@@ -181,7 +181,7 @@ class RowMover:
         self.tier = tier
         self.transfer = transfer
         self.chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
-        """Rows moved at a time where many are: when the cache is filled or flushed."""
+        """Rows per chunk when the cache is filled or flushed."""
 
     def fill(self, pool: SlotTable, slots: NDArray[Any], rows: Int32s) -> None:
         """Overwrite slots `[n]` with rows of the slow tier, a chunk at a time."""

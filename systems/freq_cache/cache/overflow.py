@@ -16,14 +16,14 @@ from systems.freq_cache.planner.planner import Plan
 
 @dataclass
 class Overflow:
-    """Serves one batch at a time that exceeds the cache: `look_up` brings its rows together, `finish` takes them home.
+    """Serves one overflow batch at a time: `look_up` gathers its rows in a pool, `finish` writes them back.
 
     Attributes:
         slots: The cache's own slots.
-        remedy: Says what to give for so many slots; such a batch is then refused with it. None: it is served.
-        batch: What was looked up and is not home yet.
+        remedy: Text that says how to get a given number of slots; overflow batches are refused with it. None: served.
+        batch: The plan of the batch that was looked up and is not written back yet.
         trained: Backward changes the rows of that batch.
-        pool: Its own, once there was one.
+        pool: The pool of overflow batches, once there was one.
     """
 
     slots: SlotTable
@@ -39,7 +39,7 @@ class Overflow:
         """A pool in which row `i` of the plan's distinct rows is in slot `i`. `alone`: no other batch is in flight.
 
         Raises:
-            WorkingSetTooLarge: such a batch is to be refused; the message says what to give.
+            WorkingSetTooLarge: the batch is refused; the message names the remedy.
         """
         width, slots = self.mover.tier.layout.dim, f"{self.slots.slots:,}"
         if not alone or self.remedy is not None:
@@ -68,7 +68,7 @@ class Overflow:
         return pool
 
     def finish(self, traffic: Traffic) -> None:
-        """Take the rows of the last such batch home: to their slot if they have one, else to the slow tier.
+        """Write back the rows of the last overflow batch: to their slots if they have some, else to the slow tier.
 
         After an error the call may be repeated.
 
@@ -85,7 +85,7 @@ class Overflow:
             self.slots.steps = self.pool.steps
             try:
                 self.writer.write(as_long(plan.rows[absent]), leaving, batch=plan.batch)
-            except WriteBackFailed:  # the writer has them
+            except WriteBackFailed:  # the writer keeps the rows
                 self.batch = None
                 self.writer.moved(plan.batch)
                 raise

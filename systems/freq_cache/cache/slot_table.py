@@ -16,15 +16,15 @@ from systems.freq_cache.tiers import RowLayout, put_rows
 class SlotTable:
     """`slots` rows of a group of tables on the device, with optimizer state, looked up and updated by fbgemm's TBE.
 
-    Rows are of their tables' type here, whatever they are in the records of `layout` that they come and go as.
+    Rows have their tables' type here, whatever their type in the records of `layout`.
 
-    Nobody sees the columns of a slot beyond the `dim` of its row. These are zero and get no gradient, so no optimizer
-    changes them. But row-wise Adagrad divides the squares of a gradient by the columns of a slot where it should by
-    those of a row. There the gradient is multiplied by `sqrt(columns / dim)` and the learning rate divided by it: then
-    the state is the row's own, and the step the same.
+    The columns of a slot beyond the `dim` of its row are padding: they are zero and get no gradient, so no optimizer
+    changes them. But row-wise Adagrad divides the squared gradient by the columns of a slot instead of those of a row.
+    So the gradient is multiplied by `sqrt(columns / dim)` and the learning rate divided by it: the state is then that
+    of the row, and the step is unchanged.
 
-    All arguments lie on the device, and nothing here waits for it. Hooks are no functions of Python: an interrupt is
-    raised between those, and would end backward after some pools have updated their rows and before others have.
+    All arguments are on the device, and nothing here waits for it. Hooks are not Python functions: an interrupt is
+    raised in those, and would end backward after some pools have updated their rows and before others have.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class SlotTable:
             ),
             device=device,
             row_type=row_type_of(group.tables[0]),
-            checked=device.type == "cuda",  # planning has, but there all systems have the same kernels
+            checked=device.type == "cuda",  # the planner checks ids; on CUDA all systems keep fbgemm's check
         )
-        # by `data` autograd overlooks that slots are filled: none of them is one that a batch in flight will update
+        # `data` hides fills from autograd's version check: no batch in flight updates a slot that is filled
         self.weights: Tensor = self._tbe.split_embedding_weights()[0].data
         states = self._tbe.split_optimizer_states()
         own = [state.data for state in states[0]] if states else []
@@ -65,11 +65,11 @@ class SlotTable:
     def look_up(self, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
         """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
 
-        `offsets`: where bags begin and the last one ends, int32; None: every bag has one id.
+        `offsets`: start of each bag and end of the last one, int32; None: every bag has one id.
 
         fbgemm gets int64 slots, as it gets ids from all systems. On CUDA its backward sorts by `slot + table * slots`
-        in the type that it was given (v1.6.0 and v1.8.0, `transpose_embedding_input.cu`): int32 would wrap from 2**31
-        on, and rows of one table would be updated as those of another.
+        in the type of its input (v1.6.0 and v1.8.0, `transpose_embedding_input.cu`): int32 would wrap from 2**31
+        on, and rows of one table would be updated as rows of another.
         """
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
         if self._scale != 1 and weights is not None and weights.requires_grad:
@@ -110,19 +110,19 @@ class SlotTable:
         return self.read(slots, self.layout.empty(slots.numel(), device=self.weights.device))
 
     def copy(self, slots: Tensor, source: "SlotTable", from_slots: Tensor) -> None:
-        """Overwrite slots with slots of another pool, int64 `[n]` each, as they are."""
+        """Overwrite slots with slots of another pool, int64 `[n]` each, without rounding."""
         self.weights.index_copy_(0, slots, source.weights.index_select(0, from_slots))
         for name, state in self.state.items():
             state.index_copy_(0, slots, source.state[name].index_select(0, from_slots))
 
     @property
     def rounds(self) -> bool:
-        """Whether a record holds less than its slot: `fill` with what `read` gave may then change the slot."""
+        """Whether records have lower precision than slots: `read` followed by `fill` may then change a slot."""
         return self.layout.dtype is not self.weights.dtype
 
     @property
     def steps(self) -> int:
-        """Updates so far, as Adam counts them."""
+        """Number of updates, as Adam counts them."""
         return tbe_steps(self._tbe)
 
     @steps.setter
@@ -130,7 +130,7 @@ class SlotTable:
         set_tbe_steps(self._tbe, steps)
 
     def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
-        """Train with other values of `lr`, `eps`, `beta1`, `beta2` from the next lookup on."""
+        """Set `lr`, `eps`, `beta1`, `beta2` from the next lookup on."""
         scaled = {name: value / self._scale if name == "lr" else value for name, value in values.items()}
         self._tbe.update_hyper_parameters(scaled)
 

@@ -1,4 +1,4 @@
-"""Where records lie while they are between the slow tier and their slots. All of it is taken once, and used again."""
+"""Staging buffers for records between the slow tier and their slots. They are allocated once and reused."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,11 @@ from systems.freq_cache.tiers import PinnedTier, RowLayout, SlowTier
 
 
 class FetchStaging:
-    """A place for records on their way in: in pinned memory, and on the device. On a CPU both are one.
+    """Buffer for fetched records, in pinned memory and on the device. On a CPU both are the same.
 
-    Records are added until it is full, taken, and `clear` makes room for others. What was there is overwritten when the
-    device has used it: the device waits for that by itself, the host only for its copy to have left. How many there are
-    knows the batch that they are of.
+    `add` appends records until the buffer is full, `take` returns them, `clear` allows reuse. The incoming stream waits
+    for the consumer's event before it overwrites the device buffer; the host waits for the H2D event before it
+    overwrites the pinned one. The batch counts the records (`Planned.rows_read`).
     """
 
     def __init__(self, rows: int, tier: SlowTier, transfer: Transfer) -> None:
@@ -20,8 +20,8 @@ class FetchStaging:
         self._tier = tier
         self._pinned = tier if isinstance(tier, PinnedTier) else None
         self._transfer = transfer
-        # On the stream that writes it first: what freed this memory on another one may still use it. `incoming` names
-        # the device, too: pinning would start another one.
+        # Allocated on the stream that writes it first: another stream that freed this memory may still use it.
+        # `incoming` also sets the current device: pinning memory initializes the current one.
         with transfer.incoming():
             self._device = self._host = tier.layout.empty(rows, device=transfer.device)
             if transfer.pins:
@@ -30,12 +30,12 @@ class FetchStaging:
         self._used: torch.cuda.Event | None = None
 
     def add(self, rows: Tensor, sent: Tensor, *, place: int) -> None:
-        """Read rows behind the `place` that are here, and send them to the device, which reads pinned rows by itself.
+        """Read rows into the buffer from record `place` on and copy them to the device, which reads pinned rows itself.
 
         Args:
-            rows: int64 `[n]` on the host, no more than there is room for.
-            sent: The same, int32 on the device, behind what has been queued on the stream of what comes in.
-            place: How many records are here.
+            rows: int64 `[n]` on the host, at most the free capacity.
+            sent: The same rows, int32 on the device, valid on the incoming stream.
+            place: Number of records in the buffer.
 
         Raises:
             OSError: they could not be read; nothing was added.
@@ -45,7 +45,7 @@ class FetchStaging:
             if self._sent is not None and not place:
                 self._sent.synchronize()
             self._tier.read(rows, self._host[room])
-        exchanges = pinned is not None and pinned.exchanges  # then rows may be on their way that left just before
+        exchanges = pinned is not None and pinned.exchanges  # then the outgoing stream may still be writing these rows
         with self._transfer.incoming(behind_outgoing=exchanges) as stream:
             if stream is not None and self._used is not None:
                 stream.wait_event(self._used)
@@ -57,7 +57,7 @@ class FetchStaging:
                 self._sent = blocking_event(stream)
 
     def take(self, records: int) -> Tensor:
-        """So many records on the device, all that are here, for work queued from here on."""
+        """All `records` records on the device, for work that the current stream queues after this call."""
         if self._sent is not None:
             compute = torch.cuda.current_stream(self._transfer.device)
             compute.wait_event(self._sent)
@@ -65,18 +65,18 @@ class FetchStaging:
         return self._device[:records]
 
     def clear(self) -> None:
-        """Make room; the work that uses what was taken has been queued."""
+        """Allow reuse of the buffer once the work that the current stream has queued by now is done."""
         if self._sent is not None:
             self._used = torch.cuda.current_stream(self._transfer.device).record_event()
 
 
 class EvictStaging:
-    """A place on the device for records on their way out, one lot at a time. On a CPU they lie where the host has them.
+    """Device buffer for evicted records, one chunk at a time. On a CPU they are in host memory.
 
-    The device does not overwrite a lot before it has left. Until then rows of it may be used again.
+    The device does not overwrite a chunk before its copy has ended. Until then its rows may be fetched again.
 
     Attributes:
-        batch: Whose rows were sent last; -1: nobody's, or they were more than one lot.
+        batch: Number of the batch whose rows were copied last; -1: none, or they took more than one chunk.
     """
 
     def __init__(self, rows: int, layout: RowLayout, transfer: Transfer) -> None:
@@ -89,7 +89,7 @@ class EvictStaging:
         self.batch = -1
 
     def room(self, rows: int) -> Tensor:
-        """For so many records, which are then to be sent."""
+        """Memory for `rows` records, which the caller then passes to `send` or `scatter`."""
         self.batch = -1
         if self._device is None:
             return self._layout.empty(rows)
@@ -98,17 +98,17 @@ class EvictStaging:
         return self._device[:rows]
 
     def send(self, records: Tensor) -> D2HCopy:
-        """Send what was written to the room to the host."""
+        """Copy records of `room` to the host."""
         leaving = self._transfer.to_host(records)
         self._left, self._lot = leaving.event, records
         return leaving
 
     def again(self, numbers: Tensor) -> Tensor:
-        """Copies of the records of these numbers, int32 `[n]`, among those sent last."""
+        """Copies of the records at these indices, int32 `[n]`, of the last chunk."""
         return self._lot.index_select(0, numbers)
 
     def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor) -> D2HCopy:
-        """Have the device write what was written to the room to rows of a tier, int32 `[n]` on the device."""
+        """Let the device write records of `room` to rows of a pinned tier, int32 `[n]` on the device."""
         with self._transfer.outgoing() as stream:
             tier.scatter(rows, records)
             if stream is not None:

@@ -1,4 +1,4 @@
-"""What a cache counts while it serves batches."""
+"""Counters of a cache."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,15 @@ from systems.contract import Counters
 from systems.freq_cache.planner.planner import Plan
 
 _OF_BATCHES = {"steps", "overflow_batches", "late_batches"}
-"""What is counted of a batch, which all caches see; the rest is of each cache."""
+"""Counters of batches, which are the same in all caches of a collection; the others are summed over caches."""
 
 
 @dataclass
 class Traffic:
-    """Sums since the last reset, as `Counters` has them.
+    """Sums since the last reset, with the names of `Counters`.
 
     Attributes:
-        planning_wait_s: Of all caches of a collection together, kept by the first of them.
+        planning_wait_s: For all caches of a collection, kept by the first of them.
         by_table: Distinct rows and distinct rows that missed, by table name.
     """
 
@@ -40,7 +40,7 @@ class Traffic:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the time that passes inside to the sum of this name, whatever happens."""
+        """Add the duration of the block to the counter `name`, also after an exception."""
         start = time.perf_counter()
         try:
             yield
@@ -48,7 +48,7 @@ class Traffic:
             setattr(self, name, getattr(self, name) + time.perf_counter() - start)
 
     def count(self, plan: Plan) -> None:
-        """Count a batch that is looked up."""
+        """Count a lookup of a batch."""
         self.steps += 1
         self.lookups += plan.inverse.size
         self.unique_ids += plan.unique_ids
@@ -57,7 +57,7 @@ class Traffic:
         self.overflow_batches += plan.overflow
 
     def count_by_table(self, plan: Plan, names: Sequence[str], starts: NDArray[np.int64]) -> None:
-        """Count its distinct rows by table. `starts`: the row at which each table starts, int64 `[tables]`."""
+        """Count a batch's distinct rows by table. `starts`: the row at which each table starts, int64 `[tables]`."""
         table_of_row = np.searchsorted(starts, plan.rows, side="right") - 1
         seen = np.bincount(table_of_row, minlength=len(names))
         missed = np.bincount(table_of_row[plan.missed], minlength=len(names))
@@ -67,7 +67,7 @@ class Traffic:
 
 
 def counters_of(caches: Sequence[tuple[Traffic, int]]) -> Counters:
-    """The counters of several caches that serve the same batches, each with the bytes of one of its records."""
+    """`Counters` of several caches that serve the same batches, given with the bytes per record of each."""
     traffic = [one for one, _ in caches]
     names = {field.name for field in fields(Traffic)} - {"by_table"}
     return Counters(

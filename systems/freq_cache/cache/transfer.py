@@ -1,6 +1,6 @@
-"""Copies between host and device beside the work of the device. On a CPU, where both are one, nothing is copied.
+"""Copies between host and device on side streams. On a CPU nothing is copied.
 
-The device is that of the cache, whichever is the current one. Where the host must wait for it, it sleeps.
+The device is the cache's, whichever is current. A host thread that waits for the device sleeps, without spinning.
 """
 
 import threading
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _BUFFERS = 4
-"""Of pinned memory for numbers: more than there are batches on their way."""
+"""Number of pinned buffers for int32 arrays: more than batches in transfer."""
 
 
 @dataclass(frozen=True)
 class H2DCopy:
-    """Tensors on their way to the device."""
+    """Tensors that are being copied to the device."""
 
     tensors: tuple[Tensor, ...]
     event: torch.cuda.Event | None
 
     def take(self) -> tuple[Tensor, ...]:
-        """The tensors, for work queued from here on; the host does not wait."""
+        """The tensors, for work that the current stream queues after this call; the host does not wait."""
         if self.event is not None:
             compute = torch.cuda.current_stream(self.tensors[0].device)
             compute.wait_event(self.event)
@@ -36,26 +36,26 @@ class H2DCopy:
 
 @dataclass(frozen=True)
 class D2HCopy:
-    """A tensor on its way to the host. `home`: the device writes it to the slow tier by itself."""
+    """A tensor that is being copied to the host. `home`: the device writes it to the slow tier directly."""
 
     tensor: Tensor
     event: torch.cuda.Event | None
     home: bool = False
 
     def wait(self) -> Tensor:
-        """The tensor, once it is there."""
+        """Wait for the copy, and return the tensor."""
         if self.event is not None:
             self.event.synchronize()
         return self.tensor
 
 
 class Transfer:
-    """Copies on two side streams of a CUDA device, one each way. On a CPU every method returns what it was given."""
+    """Copies on two side streams of a CUDA device, one per direction. On a CPU every method returns its argument."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = torch.empty(0, device=device).device  # with its number, whatever device is current later
         self.pins = _has_streams(device)
-        """Whether what crosses should lie in pinned memory; from pageable memory a copy waits for the device."""
+        """Whether host memory of copies should be pinned; a copy from pageable memory waits for the device."""
         self._in = torch.cuda.Stream(self.device) if self.pins else None
         self._out = torch.cuda.Stream(self.device) if self.pins else None
         empty: tuple[Tensor, torch.cuda.Event | None] = (torch.empty(0, dtype=torch.int32), None)
@@ -64,7 +64,7 @@ class Transfer:
         self._packing = threading.Lock()
 
     def to_device(self, tensor: Tensor) -> Tensor:
-        """Send a tensor. Returns it for work queued from here on."""
+        """Copy a tensor to the device. Returns it for work that the current stream queues after this call."""
         if self._in is None:
             return tensor
         with torch.cuda.device(self.device):
@@ -74,7 +74,7 @@ class Transfer:
         return arrival.take()[0]
 
     def pack(self, *numbers: NDArray[np.int32]) -> H2DCopy:
-        """Send int32 arrays in one copy, out of pinned memory that is used again; from any thread."""
+        """Copy int32 arrays to the device in one copy from a reused pinned buffer; thread-safe."""
         if self._in is None:
             return H2DCopy(tuple(map(torch.from_numpy, numbers)), None)
         sizes = [array.size for array in numbers]
@@ -88,7 +88,7 @@ class Transfer:
         return H2DCopy(sent.split(sizes), event)
 
     def to_host(self, tensor: Tensor) -> D2HCopy:
-        """Send a tensor that the current stream made."""
+        """Copy a tensor of the current stream to the host."""
         with self.outgoing() as stream:
             if stream is None:
                 return D2HCopy(tensor, None)
@@ -99,7 +99,7 @@ class Transfer:
 
     @contextmanager
     def incoming(self, *, behind_outgoing: bool = False) -> Iterator[torch.cuda.Stream | None]:
-        """What is queued inside goes to the stream of what comes in. None: there are no streams."""
+        """Make the H2D stream current inside the block, and yield it; None on a CPU, which has no streams."""
         if self._in is None or self._out is None:
             yield None
             return
@@ -110,7 +110,7 @@ class Transfer:
 
     @contextmanager
     def outgoing(self) -> Iterator[torch.cuda.Stream | None]:
-        """The same for what leaves, behind all that the current stream has by now."""
+        """Make the D2H stream current inside the block, after all work that the current stream has queued."""
         if self._out is None:
             yield None
             return
@@ -122,7 +122,7 @@ class Transfer:
         return torch.empty(pinned.shape, dtype=pinned.dtype, device=self.device).copy_(pinned, non_blocking=True)
 
     def _buffer(self, numbers: int) -> Tensor:
-        """Pinned memory from which nothing is copied any more, int32 `[numbers]`."""
+        """The next pinned buffer, int32 `[numbers]`; waits for its previous copy to end."""
         buffer, sent = self._buffers[self._turn]
         if sent is not None:
             sent.synchronize()
@@ -133,7 +133,7 @@ class Transfer:
 
 
 def blocking_event(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    """An event behind all that a stream has by now, for which the host waits asleep, not spinning."""
+    """An event after all work queued on a stream; the host waits for it asleep, without spinning."""
     event = torch.cuda.Event(blocking=True)
     event.record(stream)
     return event

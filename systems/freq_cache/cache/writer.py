@@ -1,4 +1,4 @@
-"""Writes rows back to the slow tier beside training, and knows which of them the tier holds already."""
+"""Writes rows back to the slow tier on a background thread, and tracks which of them the tier holds already."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class _Write:
 class Writer:
     """Write-backs in the order of their batches. Without a worker each is done before `write` returns.
 
-    Only one thread stores rows: the worker's, or without one the thread that trains. It begins with the oldest write
-    that is not stored, so one that failed, or was interrupted, is tried again before any later one.
+    Only one thread stores rows: the worker's, or without one the training thread. It starts with the oldest write that
+    is not stored, so a write that failed, or was interrupted, is tried again before any later one.
     """
 
     def __init__(self, tier: SlowTier, worker: Worker | None) -> None:
         self._tier = tier
         self._worker = worker
-        self._writes: deque[_Write] = deque()  # the training thread alone adds and removes
+        self._writes: deque[_Write] = deque()  # only the training thread adds and removes
         self._moved = -1
 
     def write(self, rows: Tensor, records: D2HCopy, *, batch: int) -> None:
@@ -46,14 +46,14 @@ class Writer:
             return
         self._writes.append(write)
         if records.home:
-            return  # whoever reads the rows waits for the device, by `wait` or by itself
+            return  # readers of the rows wait for the device, by `wait` or by stream order
         if self._worker is None:
             self._store_now(write)
         else:
             write.task = self._worker.submit(partial(self._store, write))
 
     def moved(self, batch: int) -> None:
-        """A batch was moved: all that it writes back has been given to `write`. Failed ones: see `wait`."""
+        """Note that a batch was moved: all of its write-backs were passed to `write`. Failed ones: see `wait`."""
         self._moved = batch
         while self._writes and self._writes[0].stored:
             self._writes.popleft()
@@ -63,7 +63,7 @@ class Writer:
 
     @property
     def landed(self) -> int:
-        """The slow tier holds all rows that batches up to this one write back, or will when the device reads them."""
+        """Last batch up to which the slow tier holds all write-backs, or will when the device reads them."""
         moved = self._moved  # before the writes: what is added meanwhile belongs to a later batch
         late = [write.batch for write in tuple(self._writes) if not (write.records.home or write.stored)]
         return min([moved, *(batch - 1 for batch in late)])

@@ -1,8 +1,8 @@
-"""The cache as a module for any model, in the place of torchrec's collections.
+"""The cache as a module for any model, a replacement of torchrec's collections.
 
-- `pooled`, `sequence`: a pooled row per bag, or a row per id. `base`: what the two share.
-- `arguments`: what a collection is built with, `optimizers` given torch's way among it. `build`: its caches.
-- `batches`, `pipeline`: batches on their way, and the order of the acts over several batches and caches.
+- `pooled`, `sequence`: a pooled row per bag, or a row per id. `base`: their base class.
+- `arguments`: validation of arguments; `optimizers`: conversion of torch's optimizers. `build`: construction of caches.
+- `batches`, `pipeline`: announced batches, and the order of operations over several batches and caches.
 """
 
 from systems.freq_cache.collection.arguments import EXCHANGES, POLICIES

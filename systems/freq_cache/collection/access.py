@@ -1,4 +1,4 @@
-"""Who may use a collection: one thread at a time, in the process that built it, until it is closed."""
+"""Access check of a collection: one thread at a time, in the process that built it, until it is closed."""
 
 import os
 import sys
@@ -15,10 +15,10 @@ Answer = TypeVar("Answer")
 
 
 class Access:
-    """Refuses whoever may not use a collection now.
+    """Refuses threads and processes that may not use a collection now.
 
-    Not a lock: an interrupt could leave that locked. The mark is a thread and a frame on its stack. A mark that an
-    interrupt leaves behind keeps nobody out, because the frame is no longer on the stack.
+    Not a lock, which an interrupt could leave locked. The mark is a thread and a frame on its stack. A mark that an
+    interrupt leaves behind is ignored, because its frame is no longer on the stack.
     """
 
     def __init__(self) -> None:
@@ -41,10 +41,10 @@ class Access:
             )
 
     def enter(self) -> bool:
-        """Mark the calling thread as the one that uses the collection. Returns whether a method of it made this call.
+        """Mark the calling thread as the user of the collection. Returns whether one of its methods made this call.
 
         Raises:
-            RuntimeError: another thread is, or a call on this one is half-way; or as `check`.
+            RuntimeError: another thread uses it, or this thread is inside another call to it; or as `check`.
         """
         self.check()
         mine = threading.get_ident(), sys._getframe(1)
@@ -97,11 +97,11 @@ Self = TypeVar("Self", bound=_Guarded)
 def one_at_a_time(
     method: Callable[Concatenate[Self, Arguments], Answer],
 ) -> Callable[Concatenate[Self, Arguments], Answer]:
-    """Make of a method one that only a thread with access may call."""
+    """Decorate a method with `Access.enter` and `Access.leave`."""
 
     @wraps(method)
     def call(self: Self, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-        if torch.is_inference_mode_enabled():  # what is made now is kept, and may be trained later
+        if torch.is_inference_mode_enabled():  # tensors created now are kept, and may be trained later
             with torch.inference_mode(False), torch.no_grad():
                 return call(self, *arguments, **named)
         if self._access.enter():

@@ -1,4 +1,4 @@
-"""The arguments of a collection: what is refused, and what a user is told instead."""
+"""Validation of a collection's arguments."""
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _TYPES: Mapping[str, tuple[Any, str]] = {
 
 
 def check_types(*, tables: object, **given: object) -> None:
-    """Refuse arguments of a type that they cannot have. None is for those who have a default of it.
+    """Refuse arguments of a wrong type. None is allowed where it is the default.
 
     Raises:
         TypeError: the message names the argument.
@@ -53,12 +53,12 @@ def check_types(*, tables: object, **given: object) -> None:
 
 
 def usual_look_ahead(device: torch.device | str) -> int:
-    """Enough that planning and copying go on beside training; on a CPU they would take its time."""
+    """Default look-ahead: on CUDA enough to overlap planning and copies with training; 0 on a CPU, which trains too."""
     return _LOOK_AHEAD_ON_CUDA if torch.device(device).type == "cuda" else 0
 
 
 def named(table: EmbeddingBagConfig) -> EmbeddingBagConfig:
-    """A table that serves no feature serves the one of its name, as torchrec has it."""
+    """The table; without features it serves the feature of its own name, as in torchrec."""
     return table if table.feature_names else replace(table, feature_names=[table.name])
 
 
@@ -79,12 +79,12 @@ def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes
 
 
 def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> None:
-    """Refuse what a collection cannot take, whatever `support` says of a system of this spec.
+    """Refuse arguments that a collection does not support, in addition to `support`.
 
     Args:
-        spec: Of the collection.
+        spec: The collection's spec.
         cache_rows: Slots of single tables, by name.
-        seed: Of the initial rows.
+        seed: Seed of the initial rows.
 
     Raises:
         ValueError: the message says what to change.
@@ -125,7 +125,7 @@ def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> 
 
 
 def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse what policy `static` cannot rank rows by."""
+    """Refuse frequencies by which policy `static` cannot rank rows."""
     for table in tables:
         found = frequencies.get(table.name)
         if found is None:
@@ -140,7 +140,7 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
 
 
 def refused(spec: SystemSpec) -> str:
-    """Why no cache can be built from a spec, in words; empty: it can."""
+    """Reason why no cache can be built from a spec; empty if it can."""
     half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
     on_cpu, tier, exchange = spec.device.type == "cpu", spec.parameters["tier"], spec.parameters.get("exchange")
     reasons = (

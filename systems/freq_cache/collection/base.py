@@ -1,4 +1,4 @@
-"""What the pooled and the sequence form of the cache share: how they are built, told of batches, read and saved."""
+"""Base class of the pooled and the sequence collection: building, announcing batches, lookups and counters."""
 
 import weakref
 from collections import deque
@@ -33,9 +33,9 @@ Batch = TypeVar("Batch")
 
 
 class CachedTables(KeptRows):
-    """Tables whose rows are in a slow tier, the hot ones in device slots. `CachedEmbeddingBagCollection` has the words.
+    """Tables with rows in a slow tier and hot rows in device slots. `CachedEmbeddingBagCollection` documents arguments.
 
-    Subclasses say what comes out of a lookup.
+    Subclasses define the output of a lookup.
     """
 
     ids_on_host = True
@@ -112,7 +112,7 @@ class CachedTables(KeptRows):
         directory: Path | str | None,
         seed: int | None,
     ) -> None:
-        """Build what a spec asks for; the other arguments are what it has no word for."""
+        """Build the collection of a spec; the other arguments are settings that a spec cannot express."""
         kept = None if directory is None else Path(directory)
         arguments.check(spec, cache_rows, seed)
         super().__init__(spec)
@@ -122,14 +122,14 @@ class CachedTables(KeptRows):
         workers = planning, sending, writing = tuple(
             Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
         )
-        # nothing below refers back to the collection, so that its files and threads go as soon as it does
+        # nothing below refers back to the collection, so that its files and threads are released with it
         self.caches = caches = list[Cache]()  # one for each group of tables that share slots
         self.fused_optimizer = FusedOptimizer(spec)
         transfer = Transfer(spec.device)
         self._access = access = Access()
         self._end = weakref.finalize(self, end, access, workers, caches)
         try:
-            # rows are real where the model around them is built on meta, and trained after inference mode
+            # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
                 for number, group in enumerate(self._groups.groups):
                     cache = build_cache(
@@ -185,13 +185,13 @@ class CachedTables(KeptRows):
     def placement(self) -> Placement:
         fast = "device" if self.caches[0].pool.weights.device.type == "cuda" else "RAM"
         slow = self._commits.medium if self._commits else "host" if fast == "device" else "RAM"
-        # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
+        # if both tiers are RAM, bytes are copied but cross no link: that does not count as offloading
         label = f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM"
         return Placement(label=label, offloads=fast != slow)
 
     @property
     def device(self) -> torch.device:
-        """Where lookups compute."""
+        """Device that computes lookups."""
         return self.spec.device
 
     def announced(
@@ -199,8 +199,8 @@ class CachedTables(KeptRows):
     ) -> Iterator[Batch]:
         """The same batches, each announced as early as `look_ahead` allows. Look them up in this order.
 
-        Whoever takes them may be some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` is. They
-        are `KeyedJaggedTensor`s, or anything in which `features` finds one. A loop that is left early is forgotten.
+        The consumer may take some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` does. Batches
+        are `KeyedJaggedTensor`s, or anything from which `features` gets one. Leaving the loop early withdraws the rest.
         """
         source, waiting, unannounced = iter(batches), deque[Batch](), deque[Batch]()
         try:
@@ -221,10 +221,10 @@ class CachedTables(KeptRows):
 
     @one_at_a_time
     def prefetch(self, features: KeyedJaggedTensor) -> None:
-        """Announce a coming batch, in order, no more than `look_ahead` ahead. `forward` knows it by its ids.
+        """Announce a coming batch, in order, no more than `look_ahead` ahead. `forward` recognizes it by its ids.
 
-        They may not change until then. Under `torch.no_grad()` it announces a batch that is not to be trained. Where
-        nothing is to enter, it does nothing: see `forward`.
+        They must not change until then. Under `torch.no_grad()` it announces a batch that is not trained. In inference
+        mode (see `forward`) it does nothing.
 
         Raises:
             RuntimeError: that many are announced already, or the collection was built with `look_ahead=0`.
@@ -243,11 +243,11 @@ class CachedTables(KeptRows):
 
     @property
     def _infers(self) -> bool:
-        """Whether lookups leave the caches as they are: after `eval()`, under `torch.no_grad()`."""
+        """Whether lookups do not change the caches: after `eval()`, under `torch.no_grad()`."""
         return not self.training and not torch.is_grad_enabled()
 
     def _look_up(self, features: KeyedJaggedTensor) -> list[Tensor]:
-        """What each cache has for a batch, fp32: pooled rows `[batch, features * dim]`, or a row per id `[n, dim]`."""
+        """Look a batch up in each cache, fp32: pooled rows `[batch, features * dim]`, or a row per id `[n, dim]`."""
         if self._infers:
             parts = self._pipeline.split(features)
             self._pipeline.withdraw(before_lookup=True)
@@ -266,12 +266,12 @@ class CachedTables(KeptRows):
         ]
 
     def _returned(self, outputs: Sequence[Tensor]) -> None:
-        """Note what a lookup returns, through which backward comes to the rows."""
+        """Register the outputs of a lookup, from which backward reaches the rows."""
         if not self._infers:
             self._pipeline.in_flight.looked_up(outputs)
 
     def close(self) -> None:
-        """End the threads and release the directory; what was not committed is lost. Ends the use of the collection.
+        """Stop the threads and release the directory; uncommitted changes are lost. The collection is unusable then.
 
         Raises:
             RuntimeError: another thread is using the collection, or a call on this one is half-way.

@@ -1,4 +1,4 @@
-"""Batches on their way to the cache: their ids on the host, what is wrong with them, and how far they have come."""
+"""Announced batches: their ids on the host, validation, and progress."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -50,11 +50,11 @@ class Coming:
 
     @property
     def written_to(self) -> bool:
-        """Its ids are others than those that it was announced with."""
+        """Whether its ids have changed since it was announced."""
         return self.versions != versions_of(self.features)
 
     def is_again(self, other: "Coming") -> bool:
-        """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
+        """Whether `other` has the same ids in other tensors: moved to a device, for example, or with permuted keys."""
         same = all(
             np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
             for own, its in zip(self.bags, other.bags, strict=True)
@@ -62,13 +62,13 @@ class Coming:
         return same and self.changes <= other.changes
 
     def forget_plan(self) -> None:
-        """The planners no longer know of it."""
+        """Reset it to a batch that the planners have forgotten."""
         self.announcing = self.planning = self.sending = self.planned = None
         self.told = False
 
 
 def versions_of(features: KeyedJaggedTensor) -> list[tuple[int, int]]:
-    """Where ids and bags of a batch lie, and how often torch wrote there; it does not count that in inference mode."""
+    """Addresses of a batch's ids and bags, and torch's version counters, which do not count in inference mode."""
     tensors = (features.values(), features.lengths())
     return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
@@ -145,6 +145,6 @@ def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
 
 
 def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
-    """What a module gives where `torch.fx` traces the model around it, as torchrec's pipelines do: it stays whole."""
+    """Proxy of a module's output when `torch.fx` traces the model, as torchrec's pipelines do: the module is a leaf."""
     tracer = cast(Tracer, features.tracer)
     return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})

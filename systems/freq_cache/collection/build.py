@@ -21,7 +21,7 @@ from systems.freq_cache.tiers import JSON, FileTier, HostTier, PinnedTier, SlowT
 from systems.threads import Worker
 
 _CHUNK_BYTES = 8 << 20
-"""Of first rows on their way to the tier: so few that the same memory is used again, without a page fault."""
+"""Bytes of initial rows per write to the tier: few enough that the same memory is reused without page faults."""
 
 
 def build_cache(
@@ -39,15 +39,15 @@ def build_cache(
     """The cache of a group of tables.
 
     Args:
-        spec: Of the collection.
+        spec: The collection's spec.
         group: The tables.
         cache_rows: Slots of single tables that have a cache of their own, by name.
-        policy: A name, or what makes a policy from the number of rows in a cache.
-        directory: Of this cache's rows, in that of the collection, if they are kept on disk.
-        seed: Of the initial rows; None: zero.
+        policy: A name, or a function that makes a policy from the number of rows of a cache.
+        directory: Directory of this cache's rows, below the collection's, if they are on disk.
+        seed: Seed of the initial rows; None: zero.
         transfer: Shared by all caches.
-        writing: The thread on which rows are written back; None: the thread that moves them.
-        fused_optimizer: Has the hyper-parameters of the next lookup.
+        writing: The thread that writes rows back; None: the thread that moves them.
+        fused_optimizer: Holds the hyper-parameters of the next lookup.
     """
     first = group.tables[0]
     slots, together = sizing.slots_of(spec, group, cache_rows), sizing.lookups_per_backward(spec)
@@ -77,12 +77,12 @@ def build_cache(
             lookups_per_backward=together,
         )
     except BaseException:
-        tier.close()  # its directory is locked no longer
+        tier.close()  # unlocks its directory
         raise
 
 
 def contents_of(spec: SystemSpec, groups: Sequence[Group], *, seed: int | None) -> list[JSON]:
-    """What each cache holds, for `Commits`: see `first_rows_of`."""
+    """Description of each cache's tables and initial rows, for `Commits`: see `first_rows_of`."""
     return [
         [
             {"table": table.name, "rows": table.num_embeddings}
@@ -119,13 +119,13 @@ def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | No
 
 
 def _streams(spec: SystemSpec, group: Group) -> list[int]:
-    """Of the first values of each table."""
+    """Random stream of each table's initial rows: its position in the spec."""
     names = [table.name for table in spec.tables]
     return [names.index(table.name) for table in group.tables]
 
 
 def _name_of(group: Group, row: int) -> str:
-    """A row of a cache in words."""
+    """Name of a cache's row in messages."""
     for table in group.tables:
         if row < table.num_embeddings:
             break
@@ -142,9 +142,9 @@ def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy
 
 
 def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -> None:
-    """End threads, close what caches hold open, and let go of their rows, whatever still refers to the list.
+    """Stop the threads, close the tiers, and clear the list of caches, which frees their rows.
 
-    A forked process leaves them to the one that it was forked from.
+    In a forked process it does nothing: they belong to the parent.
     """
     access.closed = True
     if not access.in_its_process:

@@ -1,4 +1,4 @@
-"""The rows of a collection outside training: loaded, read, saved and committed."""
+"""Access to a collection's rows outside lookups: load, read, save and commit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,11 @@ from systems.freq_cache.saving.streamed import StreamedRows, streamed
 
 
 class KeptRows(EmbeddingSystem):
-    """What `CachedTables` does with rows when it does not look them up. It has the attributes made.
+    """Row access of `CachedTables` outside lookups. `CachedTables` sets the attributes.
 
     Attributes:
         caches: One for each group of tables that share slots; empty once the collection was closed.
-        fused_optimizer: Has the hyper-parameters.
+        fused_optimizer: Holds the hyper-parameters.
     """
 
     caches: list[Cache]
@@ -46,7 +46,7 @@ class KeptRows(EmbeddingSystem):
 
     @one_at_a_time
     def flush(self) -> None:
-        """Write every changed row to the slow tier, which is complete then. What is announced stays announced.
+        """Write every changed row to the slow tier, which is then up to date. Announced batches stay announced.
 
         Raises:
             WriteBackFailed, OSError: nothing is lost, and the same call may be repeated.
@@ -59,23 +59,23 @@ class KeptRows(EmbeddingSystem):
     def save(self, directory: Path | str) -> None:
         """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
 
-        Training goes on from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
-        size, policy, look-ahead and slow tier (with `slow_rows`, as long as rows leave their slots at the same steps).
-        What is announced stays announced.
+        Training continues from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
+        size, policy, look-ahead and slow tier (with `slow_rows`, as long as rows are evicted at the same steps).
+        Announced batches stay announced.
 
         Raises:
-            OSError: it cannot be written; what the directory held before is still there.
+            OSError: it cannot be written; the directory keeps its previous content.
         """
         self.flush()
         checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
 
     @one_at_a_time
     def load(self, directory: Path | str) -> None:
-        """Resume from what `save` wrote.
+        """Load a checkpoint of `save`.
 
         Raises:
             FileNotFoundError, ValueError: there is none, or it is damaged, or of other tables or another optimizer.
-            OSError: rows cannot be read or written. Only then were some changed, and nothing goes on before a new load.
+            OSError: rows cannot be read or written. Only then some were changed, and lookups fail until a new load.
         """
         self._pipeline.withdraw()
         saved = checkpoint.load(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
@@ -85,19 +85,19 @@ class KeptRows(EmbeddingSystem):
     def streamed_state_dict(self) -> dict[str, StreamedRows]:
         """`state_dict()` for `torch.distributed.checkpoint`, which reads and writes its entries some rows at a time.
 
-        Save it as it is. Load it with `planner=RowLoadPlanner()`, or the entries of others beside it alone are loaded.
-        What is announced stays announced.
+        Save it unchanged. Load it with `planner=RowLoadPlanner()`; other planners load none of its entries.
+        Announced batches stay announced.
         """
         self._pipeline.withdraw()
         return streamed(self._cache_of_table, prefix=self.rows_key, read_rows=self.read_rows, load_rows=self.load_rows)
 
     @one_at_a_time
     def commit(self) -> None:
-        """Make the rows as they are now what the directory holds when it is opened next, after a crash too.
+        """Commit the current rows: the directory has them when it is next opened, also after a crash.
 
         Raises:
             RuntimeError: the rows are not kept in a directory; use `save`.
-            OSError: it cannot be written; the directory opens as it was at the last commit.
+            OSError: the commit cannot be written; the directory opens in the state of the last commit.
         """
         if self._commits is None:
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")

@@ -1,4 +1,4 @@
-"""Optimizers as torch has them: those that a collection is given, and what learning-rate schedules see of its own."""
+"""Conversion of torch's optimizers to fused ones, and a torch optimizer for learning-rate schedules."""
 
 import math
 from collections.abc import Mapping
@@ -31,13 +31,13 @@ _HOW_ONLY = {"foreach", "fused", "capturable", "differentiable", "decoupled_weig
 def sparse_optimizer(
     optimizer: SparseOptimizer | type[torch.optim.Optimizer], arguments: Mapping[str, Any]
 ) -> SparseOptimizer:
-    """The fused optimizer that takes the steps of one of torch's.
+    """The fused optimizer that takes the same steps as one of torch's.
 
     Args:
-        optimizer: SGD, Adagrad, Adam or AdamW of `torch.optim`, or torchrec's RowWiseAdagrad. Of a `SparseOptimizer`
-            the arguments replace the fields.
-        arguments: Of the class; torch's own defaults hold for others. As torchrec has it, `gradient_clipping` and
-            `max_gradient` may be among them.
+        optimizer: SGD, Adagrad, Adam or AdamW of `torch.optim`, or torchrec's RowWiseAdagrad. With a `SparseOptimizer`
+            the arguments replace its fields.
+        arguments: Arguments of the class; torch's defaults hold for others. As in torchrec, `gradient_clipping` and
+            `max_gradient` are accepted.
 
     Raises:
         ValueError: fbgemm has no such optimizer or no such argument; the message says what to change.
@@ -81,10 +81,10 @@ def group_of(spec: SystemSpec, table: EmbeddingBagConfig) -> str:
 
 
 class FusedOptimizer(torch.optim.Optimizer):
-    """Has the hyper-parameters of tables in `param_groups`; rows are updated during backward, not in `step`.
+    """Holds the tables' hyper-parameters in `param_groups`; backward updates the rows, `step` does nothing.
 
-    Hand it to a scheduler of `torch.optim.lr_scheduler` and call `step()` as usual. Values changed in `param_groups`
-    are those of the next lookup. The first group is that of all tables without an optimizer of their own; the others
+    Pass it to a scheduler of `torch.optim.lr_scheduler` and call `step()` as usual. Values changed in `param_groups`
+    apply from the next lookup on. The first group holds all tables without an optimizer of their own; the other groups
     have a `name`, the first of their tables.
     """
 
@@ -110,11 +110,11 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     @property
     def hyper(self) -> dict[str, float]:
-        """The hyper-parameters of the next lookup, those of a group with a name as `<name>.<hyper-parameter>`."""
+        """The hyper-parameters of the next lookup; keys of named groups are `<name>.<hyper-parameter>`."""
         return {_prefix(group) + name: float(group[name]) for group in self.param_groups for name in _SCHEDULED}
 
     def restore(self, hyper: Values) -> None:
-        """Go on with hyper-parameters as `hyper` gave them; what they do not name stays."""
+        """Set hyper-parameters from a result of `hyper`; others keep their values."""
         for group in self.param_groups:
             prefix = _prefix(group)
             group.update({name: hyper[prefix + name] for name in _SCHEDULED if prefix + name in hyper})
@@ -126,7 +126,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         """Do nothing: no gradient is kept."""
 
     def changed(self) -> dict[str, Values]:
-        """What differs in `param_groups` from what was last `applied`, by the name of the group."""
+        """Values in `param_groups` that differ from the last `applied` ones, by group name."""
         found: dict[str, Values] = {}
         for group, applied in self._applied.items():
             changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
@@ -135,7 +135,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         return found
 
     def applied(self, group: str, values: Values) -> None:
-        """All caches of a group have these values. Noted after that, so that an interrupt in between loses none."""
+        """Note that all caches of a group have these values. Called after setting them, so an interrupt loses none."""
         self._applied[group].update(values)
 
 

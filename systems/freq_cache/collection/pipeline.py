@@ -22,22 +22,22 @@ class PlanningFailed(RuntimeError):
 class Pipeline:
     """The announced batches of several caches, in the order in which they will be looked up.
 
-    A batch is planned as soon as `look_ahead - 1` batches behind it are announced. That is one step before it is looked
-    up, so its rows are read from the slow tier while the batch before it trains. Another thread sends it behind its
-    plan, and may still read rows when the next batch is planned. A batch that nobody announced is served all the same:
-    what was announced before it is withdrawn, and announced anew when its turn comes.
+    A batch is planned as soon as `look_ahead - 1` batches after it are announced. That is one step before its lookup,
+    so its rows are read from the slow tier while the previous batch trains. The sending thread sends it after its plan,
+    and may still read rows when the next batch is planned. An unannounced batch is served too: the batches announced
+    before it are withdrawn, and announced again later.
 
-    An exception may end any call half-way, an interrupt at any instruction. What is said to be done was done before;
-    whatever is not is done again; and a batch stays in the line until its rows are moved. Planners alone cannot go on
-    from the middle of a change. So the planning thread, which is not interrupted, changes them, or interrupts wait; and
-    should a change end half-way all the same, every later call is refused.
+    An exception may end any call half-way, an interrupt at any instruction. State is updated after the work is done, so
+    unfinished work is repeated, and a batch stays in the queue until its rows are moved. Only planners cannot resume a
+    change half-way. So the planning thread, which is not interrupted, changes them, or interrupts are deferred; if a
+    change still ends half-way, every later call is refused.
 
     Args:
         caches: The caches.
-        split: Finds the features of each cache in a batch.
-        look_ahead: Batches that may be announced beyond the one in hand.
-        lookups_per_backward: Batches that may wait for one backward.
-        planning, sending: The threads that plan and send; None: the calling thread does.
+        split: Splits a batch into the features of each cache.
+        look_ahead: Batches that may be announced beyond the current one.
+        lookups_per_backward: Lookups before one backward.
+        planning, sending: The threads that plan and send; None: the calling thread does both.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Pipeline:
         return sum(not coming.abandoned for coming in self._coming)
 
     def abandon(self) -> None:
-        """Nobody looks up what is announced: the next call forgets it. Any thread may call this, and a finalizer."""
+        """Mark announced batches as abandoned: the next call forgets them. Thread-safe, also in a finalizer."""
         for coming in tuple(self._coming):
             coming.abandoned = True
 
     def warm_up(self) -> None:
-        """Fill the caches with the rows that their policies think best. Only the first call does anything."""
+        """Fill the caches with the rows that their policies rank highest. Only the first call does anything."""
         if self._warm:
             return
 
@@ -90,7 +90,7 @@ class Pipeline:
         self._warm = True
 
     def announce(self, features: KeyedJaggedTensor) -> None:
-        """Announce the batch that comes behind all others, and plan those whose turn that makes it.
+        """Announce a batch after all others, and plan the batches that are now due.
 
         Raises:
             ValueError: the caches cannot serve such features; nothing was announced.
@@ -134,7 +134,7 @@ class Pipeline:
         return plans, parts
 
     def _plans_of(self, coming: Coming) -> list[Planned]:
-        """What is planned for the batch that comes next. This thread waits for it, or plans."""
+        """Plans of the next batch, one per cache. The training thread waits for the planning thread or plans itself."""
         announcing, planning = self._announce(coming), self._plan(coming)
         planning.wait()
         if coming.sending is not None:

@@ -11,50 +11,50 @@ from systems.spec import SystemSpec
 
 
 class CachedEmbeddingBagCollection(CachedTables):
-    """All rows in a slow tier, the hot ones in device slots. Trains exactly as tables that fit would.
+    """All rows in a slow tier, hot rows in device slots. Training is exact, as with tables that fit on the device.
 
-    Optimizer state moves with its row, only changed rows are written back, and no index lives on the device. Announce
-    coming batches with `prefetch`, up to `look_ahead` of them beyond the one in hand: they are planned on a thread,
-    their rows are read while the batch before them trains, and no row that they need leaves for one that they do not.
-    A batch that nobody announced is served all the same. With `slow_rows` other than fp32 it trains approximately.
+    Optimizer state moves with its row, only changed rows are written back, and there is no index on the device.
+    Announce coming batches with `prefetch`, up to `look_ahead` beyond the current one: the planning thread plans them,
+    their rows are read while the previous batch trains, and rows that they need are not evicted for other rows.
+    Unannounced batches are served too. With `slow_rows` other than fp32 training is approximate.
 
-    The update of the rows happens inside backward, by `optimizer`: no other optimizer must see them, and
-    `parameters()` does not show them. `state_dict()` has the keys of an `EmbeddingBagCollection`, and the optimizer
-    state beside them. `fused_optimizer` is for learning-rate schedules.
+    Backward updates the rows with `optimizer`: no other optimizer must update them, and `parameters()` does not contain
+    them. `state_dict()` has the keys of an `EmbeddingBagCollection`, and in addition the optimizer state.
+    `fused_optimizer` is for learning-rate schedules.
 
-    After `eval()`, under `torch.no_grad()`, lookups leave the cache as it is: no row enters or leaves, nothing is
-    counted. Under `torch.no_grad()` alone rows enter, and nothing is written back for it.
+    After `eval()`, under `torch.no_grad()`, lookups do not change the cache: no row is fetched into a slot or evicted,
+    nothing is counted. Under `torch.no_grad()` alone rows are fetched, but not marked as changed.
 
     Args:
         tables: As for an `EmbeddingBagCollection`: SUM or MEAN pooling, fp32 or fp16.
         optimizer: SGD, Adagrad, row-wise Adagrad, on CUDA also Adam; as a `SparseOptimizer`, or as torch's class for it
             with `optimizer_kwargs`.
-        optimizer_kwargs: Its arguments, as `apply_optimizer_in_backward` takes them.
-        table_kwargs: Those of single tables that differ, by table name.
+        optimizer_kwargs: Its arguments, as in `apply_optimizer_in_backward`.
+        table_kwargs: Further arguments of single tables, by table name.
         cache_ratio: Share of all rows that have a slot. Give this, or `device_bytes`, or `host_bytes`.
-        device_bytes: What rows, optimizer state and staging may take on the device. A batch with more distinct rows
-            than fit is refused; under a ratio it is looked up beside the cache, slower.
-        host_bytes: With `directory`, on a CPU: what rows may take of memory in all, slots, index, policy, map of the
-            file and staging together.
-        cache_rows: Slots of single tables that are to have a cache of their own, by name. The others share theirs.
-        policy: What leaves of the rows that no announced batch needs: `static`, the rows least frequent by
-            `frequencies`; `lfu`, those used least so far; `lru`, those queued longest ago and not
-            used since; or one of your own, made from the number of rows in a cache.
-        look_ahead: Batches that may be announced beyond the one in hand, 0 to 64; None: 4 on CUDA, 0 on a CPU.
-        lookups_per_backward: How many batches may be looked up before one backward. All their rows have slots then.
+        device_bytes: Maximum bytes of rows, optimizer state and staging on the device. A batch with more distinct rows
+            than fit is refused; with a ratio it bypasses the cache, which is slower.
+        host_bytes: With `directory`, on a CPU: maximum bytes of memory for rows: slots, index, policy, map of the
+            file and staging.
+        cache_rows: Slots of single tables with a cache of their own, by name. The other tables share slots.
+        policy: Which rows to evict, among those that no announced batch needs: `static`, the least frequent by
+            `frequencies`; `lfu`, the least frequently used so far; `lru`, those queued longest ago and not
+            used since; or a function that makes your own policy from the number of rows in a cache.
+        look_ahead: Batches that may be announced beyond the current one, 0 to 64; None: 4 on CUDA, 0 on a CPU.
+        lookups_per_backward: Maximum batches looked up before one backward. All their rows have slots then.
         frequencies: Accesses per row in the training data, int64 `[rows]` by table name. Policy `static` needs them.
         is_weighted: Batches carry per-sample weights; SUM pooling only.
-        device: Where lookups compute.
-        batch_lookups: Ids per batch, about; bounds the staging.
+        device: Device that computes lookups.
+        batch_lookups: Approximate ids per batch; bounds the staging.
         directory: Keep the rows on disk, in this directory, instead of in host memory. If it holds committed
             rows, training resumes from them.
-        pinned: Keep the rows in page-locked host memory, taken at once, which a CUDA device reads by itself.
-        exchange: Of pinned rows: `staged`, those that leave are carried to the host, where a thread writes them to
-            their places; `device`, the device does that too, and no thread of the host touches a row.
-        slow_rows: What rows of fp32 are kept as in the slow tier, `fp32`, `fp16` or `int8`; all else stays fp32. A row
-            is rounded when it is loaded, and when it leaves changed or is flushed. A flush rounds its slot too:
+        pinned: Keep the rows in page-locked host memory, allocated at once, which a CUDA device reads directly.
+        exchange: Write-back of pinned rows: `staged`, evicted rows are copied to the host, where a thread writes them
+            to the tier; `device`, the device writes them to the tier, without a host thread.
+        slow_rows: Type of fp32 rows in the slow tier, `fp32`, `fp16` or `int8`; all else stays fp32. A row is
+            rounded when it is loaded, and when it is written back or flushed. A flush rounds its slot too:
             reading or saving rows rounds those that changed.
-        seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
+        seed: Seed of the initial rows, uniform in +-1/sqrt(rows); None: zero.
 
     Raises:
         ValueError: the tables or arguments do not go together; the message says what to change.

@@ -13,12 +13,12 @@ from systems.freq_cache.collection.batches import as_leaf
 
 
 class CachedEmbeddingCollection(CachedTables):
-    """A row for every id: what `CachedEmbeddingBagCollection` is to `EmbeddingBagCollection`, this is to its sibling.
+    """`CachedEmbeddingBagCollection` without pooling, a row for every id: replaces torchrec's `EmbeddingCollection`.
 
     Args:
         tables: As for an `EmbeddingCollection`, all of one width.
         need_indices: Outputs have the ids in the place of weights.
-        choices: Those of `CachedEmbeddingBagCollection`, `is_weighted` excepted.
+        choices: Arguments of `CachedEmbeddingBagCollection`, except `is_weighted`.
 
     Raises:
         ValueError: the tables or choices do not go together; the message says what to change.

@@ -1,11 +1,10 @@
-"""What a cache knows of its rows and slots, in int32 arrays, and compiled loops over them.
+"""The index of a cache's rows and slots, in int32 arrays, and compiled loops over them.
 
-The *location* of a row is its slot, or below 0 if it has none. Then its bits say until which batch it is pinned and, if
-the slow tier does not have its latest values yet, which batch writes them back. While the distinct rows of a batch are
-found, the location of a row that was seen is its number, behind all slots.
+The *location* of a row is its slot, or negative if it has none. Then its bits hold the batch until which it is pinned
+and, if the slow tier does not have its latest values yet, the batch that writes them back. While the distinct rows of a
+batch are found, the location of a row that was seen is `slots` plus its number among the distinct rows.
 
-Loops that write to memory far apart ask for it ahead of time: a store that misses the processor's caches stalls all
-that comes after it.
+Loops that write to scattered memory prefetch it: a store that misses the processor's caches stalls all later ones.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The planner of one cache: batches are announced to it, and it plans them in that order."""
+"""The planner of one cache: it plans announced batches in order."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class OutsideTable(IndexError):
-    """An id is outside its table. `at`: which one of the batch."""
+    """An id is outside its table. `at`: its index in the batch."""
 
     def __init__(self, at: int) -> None:
         super().__init__(f"id number {at} of the batch is outside its table")
@@ -62,7 +62,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one batch needs. Rows leave before rows enter: a fetched row may take the slot of one written back.
+    """Row moves of one batch. Write-backs come before fetches: a fetched row may take the slot of one written back.
 
     Attributes:
         batch: The number of the batch, counted from 0 in the order of announcing.
@@ -71,12 +71,12 @@ class Plan:
         missed: Whether each was absent when the batch was planned, bool `[u]`.
         inverse: Position in `rows` of every id, int32 `[n]`.
         slot_of_id: The slot of every id, int32 `[n]`.
-        unique_misses: How many distinct rows were absent when the batch was planned.
-        lookup_misses: How many ids ask for one of these.
-        fetch_rows, fetch_slots: Rows that enter, and the slots they take, int32.
-        back_rows, back_slots: Changed rows that leave and must be written back, and the slots they leave, int32.
-        fetch_after: The batch whose write-back each of them must wait for, int32; -1: none.
-        overflow: The batch has more distinct rows than the cache has slots. Those without a slot bypass the cache.
+        unique_misses: Number of distinct rows that were absent when the batch was planned.
+        lookup_misses: Number of ids of such rows.
+        fetch_rows, fetch_slots: Rows to fetch, and their slots, int32.
+        back_rows, back_slots: Evicted rows to write back, because they changed, and their slots, int32.
+        fetch_after: The batch whose write-back each row to fetch must wait for, int32; -1: none.
+        overflow: The batch has more distinct rows than the cache has slots. Rows without a slot bypass the cache.
     """
 
     batch: int
@@ -104,7 +104,7 @@ class _Announced:
     """A batch that is announced and not planned yet.
 
     Attributes:
-        pins: Rows are pinned until it.
+        pins: Whether its rows are pinned until this batch.
     """
 
     batch: int

@@ -1,4 +1,4 @@
-"""Which rows deserve a slot: a policy gives every row a key. Of rows that no announced batch needs, the lowest leaves.
+"""Eviction policies: a policy gives every row a key; among rows that no announced batch needs, the lowest is evicted.
 
 Keys are small integers, because the planner has a queue of slots for every key. A policy may round what it counts: two
 rows whose frequencies differ by a twentieth are equally good victims.
@@ -15,17 +15,17 @@ from systems.freq_cache.compiled import bit_length, compiled, gather, prefetch_a
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
-"""Keys lie below; the key of the count 2^31 is 448."""
+"""Number of keys, 0 to 511; the key of the count 2^31 is 448."""
 
 
 class Policy(ABC):
-    """One way of ranking the rows of a cache. To write: `keys`; the rest has defaults.
+    """Ranking of a cache's rows. Subclasses implement `keys`; the rest has defaults.
 
     Attributes:
-        rows: How many it was made for; loops read and write as many. None: any number.
-        reinserts: A row that was used since it was queued is queued once more before it leaves, behind all of its key.
-        state: What was learnt of each row, `[rows]`, saved and loaded with the tables. None: nothing is.
-        nbytes: Host bytes of what the policy knows of all rows.
+        rows: Number of rows of the policy's arrays, which loops read and write. None: any number.
+        reinserts: A row used since it was queued is queued again before eviction, at the end of its key's queue.
+        state: Learnt statistic of each row, `[rows]`, saved and loaded with the tables. None: no statistic.
+        nbytes: Host bytes of the policy's arrays over all rows.
     """
 
     rows: int | None = None
@@ -41,7 +41,7 @@ class Policy(ABC):
             rows: The batch's distinct rows, int32 `[n]`.
             occurrences: Of each row in this batch, int32 `[n]`; zeros for those a cache is filled with.
             batch: Number of the batch, rising.
-            learn: The batch trains. An evaluated batch must leave what was learnt of all rows as it is.
+            learn: The batch trains. An evaluated batch must not change learnt statistics.
         """
 
     def best(self, rows: int) -> Int32s:
@@ -50,10 +50,10 @@ class Policy(ABC):
 
 
 def checked(call: str, found: Int32s, *, most: int, below: int, least: int = 0) -> Int32s:
-    """What a call of a policy returned. Loops would write beyond their arrays if it were anything else.
+    """Check and return the result of a policy's method. With a wrong one loops would write beyond their arrays.
 
     Raises:
-        ValueError: it is no int32 array of one dimension, of `least` to `most` numbers from 0 to `below` - 1.
+        ValueError: it is not an int32 array of one dimension, of `least` to `most` numbers from 0 to `below` - 1.
     """
     if not (isinstance(found, np.ndarray) and found.dtype == np.int32 and found.ndim == 1):
         what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
@@ -94,7 +94,7 @@ class StaticFrequency(Policy):
 class LFU(Policy):
     """Rank by occurrences so far, which survive eviction; 2 B per row.
 
-    Counts never decay, as fbgemm's do not, and end at 65,535: what occurs so often never leaves anyway.
+    Counts never decay, as in fbgemm, and saturate at 65,535: such frequent rows are never evicted anyway.
     """
 
     def __init__(self, rows: int) -> None:

@@ -168,18 +168,18 @@ def _inside(manifest: Path, file: str) -> Path:
 
 
 def _learnt(cache: Cache, entry: Mapping[str, Any]) -> NDArray[Any] | None:
-    """What a cache's policy has learnt of all its rows, if the checkpoint has that of the same policy."""
+    """Statistics array of a cache's policy, to load into, if the checkpoint is of the same policy; else None."""
     policy = cache.planner.policy
     return policy.state if entry.get("policy", {}).get("name") == type(policy).__name__ else None
 
 
 def _layout(cache: Cache) -> RowLayout:
-    """Of the records in a checkpoint: rows as the slots have them, whatever the slow tier makes of them."""
+    """Layout of the records in a checkpoint: rows have the type of the slots, whatever that of the slow tier."""
     return replace(cache.tier.layout, dtype=cache.pool.weights.dtype)
 
 
 def _shape(table: EmbeddingBagConfig, layout: RowLayout) -> dict[str, Any]:
-    """What must be the same for rows to be read back."""
+    """Properties of a table that must match for its rows to be loaded."""
     return {
         "rows": table.num_embeddings,
         "dim": layout.dim,

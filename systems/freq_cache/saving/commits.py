@@ -1,4 +1,4 @@
-"""Commits of a directory of rows: all its caches together, whatever happens in between."""
+"""Commits of a directory of rows, atomic over all its caches."""
 
 import json
 import zlib
@@ -35,7 +35,7 @@ class Commits:
 
     @property
     def medium(self) -> str:
-        """Where the rows are, in words."""
+        """Name of the rows' medium, for labels."""
         return "file" if all(tier.direct for tier in self._tiers) else "file (page cache)"
 
     def reopen(self, caches: Sequence[Cache]) -> dict[str, float]:

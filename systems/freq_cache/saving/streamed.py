@@ -1,4 +1,4 @@
-"""Rows in checkpoints of `torch.distributed.checkpoint`, read and written some at a time."""
+"""Rows in checkpoints of `torch.distributed.checkpoint`, read and written in chunks."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,10 +1,10 @@
-"""Keeps the rows of a cache, whole records at a time. Nothing here knows of slots or of a planner.
+"""Slow tiers, which keep the rows of a cache as records. Nothing here depends on slots or on a planner.
 
-- `slow_tier`: what all tiers do. `host_memory`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
-- `copies`: rows written to random places of a table.
-- `layout`: what a record consists of. `int8_rows`: rows in 8 bits.
-- `exchange`: pinned rows that the device itself moves.
-- `row_map`, `positions`, `row_file`, `blocks`: of a file tier, which row lies where, and the file that it lies in.
+- `slow_tier`: the interface. `host_memory`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
+- `copies`: scattered writes of rows to a table.
+- `layout`: layout of a record. `int8_rows`: rows in 8 bits.
+- `exchange`: pinned rows that the device reads and writes.
+- `row_map`, `positions`, `row_file`, `blocks`: positions of rows in a file tier, and its file.
 """
 
 from systems.freq_cache.tiers.blocks import STAGING_BYTES

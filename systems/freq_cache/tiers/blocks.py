@@ -1,8 +1,8 @@
-"""A file of blocks, of which many are read or written at a time: past the page cache, or through it where that fails.
+"""A file of blocks with many reads or writes in flight: direct I/O, or the page cache where that is not available.
 
 Direct, asynchronous reads were chosen by measurement, on a drive of 66 k random reads of 4 KiB a second at depth 32:
-see `results/disk/`. They take no page cache, whose pages hold eight rows of 512 bytes for one that is wanted, and
-little of a processor: threads that wait for one read each change places more often than the drive answers.
+see `results/disk/`. They use no page cache, whose pages hold eight rows of 512 bytes for one that is needed, and
+little CPU time: threads that wait for one read each switch more often than the drive answers.
 """
 
 import errno
@@ -27,19 +27,19 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 STAGING_BYTES = 4 << 20
-"""Of each of the two buffers that a file has, for reading and for writing."""
+"""Bytes of each of a file's two buffers, for reading and for writing."""
 
 _DEPTH = 128
 """Reads and writes in flight at a time."""
 _AT_ONCE = 32
-"""How many are awaited at a time: a call into the kernel costs as much as several reads."""
+"""Minimum completions per wait: a system call costs as much as several reads."""
 _THREADS = 16
 _NUMBERS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
-"""Of the system calls `io_setup`, `io_destroy`, `io_submit` and `io_getevents`, by machine."""
+"""Numbers of the system calls `io_setup`, `io_destroy`, `io_submit` and `io_getevents`, by machine."""
 _WORDS, _OPERATION, _BUFFER, _SIZE, _OFFSET = 8, 2, 3, 4, 5
-"""Of Linux's `struct iocb`: its eight-byte words, and which of them is what; word 0 comes back with the event."""
+"""Linux's `struct iocb`: number of eight-byte words, and indices of fields; word 0 is returned with the event."""
 _EVENT_WORDS, _RESULT = 4, 2
-"""Of `struct io_event`."""
+"""Linux's `struct io_event`: number of eight-byte words, and index of the result."""
 
 _LONG = types.intp
 _syscall = cast(Any, types.ExternalFunction("syscall", _LONG(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG)))
@@ -48,7 +48,7 @@ _pwrite = cast(Any, types.ExternalFunction("pwrite", _LONG(types.int32, types.ui
 
 
 def open_blocks(path: Path) -> "Blocks":
-    """A file, made if it does not exist: past the page cache where file system and kernel offer that.
+    """Open or create a file: with direct I/O where file system and kernel offer that, else through the page cache.
 
     Raises:
         OSError: it cannot be opened.
@@ -63,7 +63,7 @@ class _NotDirect(Exception):
 
 
 class Lane:
-    """Moves of one kind, one at a time: a buffer at an address that direct access takes, `free` held by who uses it."""
+    """Aligned buffer for reads or for writes; the thread that uses it holds the lock `free`."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, STAGING_BYTES)

@@ -1,7 +1,7 @@
-"""Rows copied to random places of a table.
+"""Scattered writes of rows to a table.
 
 On a device torch does it. On the host torch's `index_copy_` waits for the memory of one row after another, on one
-thread. The loop here asks for memory ahead, on as many threads as torch computes with.
+thread. The loop here prefetches memory, on as many threads as torch uses.
 """
 
 import numpy as np
@@ -12,17 +12,17 @@ from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.threads import in_parts, parts_of
 
 _AHEAD = 12
-"""How many rows ahead memory is asked for."""
+"""Number of rows by which the loop prefetches."""
 _LINE_BYTES = 64
 _PART_BYTES = 1 << 19
-"""The least that is worth a thread."""
+"""Minimum bytes per thread."""
 
 
 def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
     """Write `values`, `[n, width]` or `[n]`, to `table[rows]`, int32 or int64 `[n]`, each once.
 
     Raises:
-        IndexError: the table has no such row; others may be written.
+        IndexError: a row is outside the table; other rows may be written.
         ValueError: `values` are of another shape or type.
     """
     if values.shape != (len(rows), *table.shape[1:]) or values.dtype is not table.dtype:
@@ -47,14 +47,14 @@ def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
 
 
 def _array(rows: Tensor):
-    """Rows `[n, width]` for the loop, which knows no floats of 16 bits."""
+    """Rows `[n, width]` for the loop; fp16 is viewed as int16, because numba has no fp16."""
     known = (rows.view(torch.int16) if rows.itemsize == 2 else rows).numpy()
     return known if known.ndim > 1 else known[:, None]
 
 
 @compiled
 def _put(table, rows, values, line):
-    """Returns the place of a row that the table does not have, or -1."""
+    """Returns the index of the first row that is outside the table, or -1."""
     for i in range(rows.size):
         if i + _AHEAD < rows.size:
             ahead = table[np.uint64(rows[i + _AHEAD])]

@@ -1,11 +1,11 @@
-"""Rows exchanged by the device itself: one kernel gathers records from host memory, or scatters them there.
+"""Copies of rows by the device: a kernel gathers records from pinned host memory, or scatters them to it.
 
-It keeps to a few programs, so that it takes few multiprocessors from training while it waits for the link, as fbgemm's
-SSD tables do. Their `masked_index_select` and `masked_index_put` know no int32 records and no record of row-wise
-Adagrad that is not padded, and the CPU build has neither: nothing could be tested without a device.
+It runs in few programs, so that it takes few multiprocessors from training while it waits for the link, as fbgemm's
+SSD tables do. Their `masked_index_select` and `masked_index_put` support neither int32 records nor unpadded records of
+row-wise Adagrad, and the CPU build has neither of them, so nothing could be tested without a device.
 
-Records go by way of staging on the device, not straight into slots: until the backward of a batch has run, the slots
-that the next one fills are its own. Only what was read ahead keeps the link off the stream that trains.
+Records are copied through staging on the device, not directly into slots: until the backward of a batch has run, it
+uses the slots that the next batch fills. Reading ahead keeps transfers off the compute stream.
 
 Triton comes with CUDA builds of torch. This module imports it, so it is imported only where it is used.
 `TRITON_INTERPRET=1`, set before the import, runs the kernel on a CPU.
@@ -17,11 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 PROGRAMS = 16
-"""At most so many programs copy at a time, each on one multiprocessor. fbgemm takes 4 of an A100, 16 of an H100."""
+"""Maximum concurrent programs, each on one multiprocessor. fbgemm uses 4 on an A100, 16 on an H100."""
 _WARPS = 16
 _WORDS = 16 * 32 * _WARPS
-"""On their way in one program: 16 for every thread. With words of 4 B that is 32 KiB, in all 512 KiB, several times
-what a link of 64 GB/s has under way in 2 microseconds."""
+"""Words in flight per program, 16 per thread: 32 KiB with words of 4 B, 512 KiB in all, several times the bytes in
+flight on a link of 64 GB/s with a latency of 2 microseconds."""
 _MOST_COLUMNS = 1024
 
 
@@ -29,29 +29,29 @@ def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
     """Copy `records[rows]` to `out`, on the current stream of the current device.
 
     Args:
-        records: `[all, width]`, contiguous, on the device or in host memory that it sees.
-        rows: int32 `[n]` on the device; int64, too, for which other kernels are compiled.
+        records: `[all, width]`, contiguous, on the device or in host memory mapped for it.
+        rows: int32 `[n]` on the device; or int64, for which other kernels are compiled.
         out: `[n, width]` on the device, contiguous, of the type of `records`.
     """
     copy_rows(records, rows, out, gathers=True)
 
 
 def scatter(records: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Copy `values` to `records[rows]`, each there once. Arguments as of `gather`.
+    """Copy `values` to `records[rows]`, each row once. Arguments as in `gather`.
 
-    The host sees the rows once an event that is recorded behind it has come.
+    The host sees the rows once an event recorded after this call has completed.
     """
     copy_rows(records, rows, values, gathers=False)
 
 
 def compile_for(records: Tensor) -> None:
-    """Compile all that exchanging records like these will ever launch, so that no step waits for the compiler.
+    """Compile all kernels that copies of records like these will launch, so that no step waits for the compiler.
 
-    Triton compiles a kernel for packed records that begin at a multiple of 16 bytes and another for those that do not.
-    Where a record is no multiple of 16 bytes, a lot behind others may begin at either.
+    Triton compiles a kernel for packed records that start at a multiple of 16 bytes and another for other starts. If a
+    record's size is not a multiple of 16 bytes, a chunk after others may start at either.
 
     Raises:
-        RuntimeError: there is no C compiler, with which Triton builds what launches a kernel.
+        RuntimeError: there is no C compiler, which Triton needs to build kernel launchers.
     """
     lots = torch.zeros(2, records.shape[1], dtype=records.dtype, device=records.device)
     row = torch.zeros(1, dtype=torch.int32, device=records.device)
@@ -78,8 +78,8 @@ def _words(records: Tensor) -> Tensor:
     return records.view(next(t for t in (torch.int32, torch.int16, torch.uint8) if record_bytes % t.itemsize == 0))
 
 
-# A kernel is compiled for each combination of constants. Were it compiled anew for counts and addresses of another
-# divisibility as well, which is Triton's habit, some later step would wait for the compiler.
+# A kernel is compiled for each combination of constants. Without these arguments Triton would also compile it again for
+# counts and addresses of another divisibility, and some later step would wait for the compiler.
 @triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["rows"])
 def _exchange(
     records,

@@ -249,7 +249,7 @@ class FileTier(SlowTier):
         return codes, sums, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
 
     def _description(self) -> dict[str, Any]:
-        """What a map must agree with."""
+        """Properties of the tier that a committed map must match."""
         return {
             "rows": self.rows,
             "dim": self.layout.dim,

@@ -14,11 +14,11 @@ from systems.freq_cache.tiers.slow_tier import SlowTier
 
 
 class HostTier(SlowTier):
-    """All records in one block of host memory, which costs nothing where it is never written.
+    """All records in one block of host memory, whose pages take no memory until they are written.
 
-    Pageable, whatever the device: rows are gathered into pinned staging before they cross the link. The block has pages
-    of its own, huge ones where the system gives them: rows at random places are then found with a fraction of the
-    address translations, and a record of 64 B lies in one cache line, not in two.
+    Pageable for every device: rows are gathered into pinned staging before they cross the link. The block is
+    page-aligned, with huge pages if the system has them: random accesses then need a fraction of the address
+    translations, and a record of 64 B is in one cache line, not in two.
     """
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:

@@ -1,4 +1,4 @@
-"""How one row travels: its weights and its optimizer state side by side, so that one copy moves both."""
+"""Layout of a row's record: its weights and its optimizer state side by side, so that one copy moves both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class RowLayout:
     """A record: `width_of(dim)` weights, then the optimizer state in fp32, written as elements of one type.
 
     Attributes:
-        dim: Weights per row. The others of a record, which its slot has too, are zero, and nobody sees them.
-        dtype: Of the weights, `torch.float32`, `torch.float16`, or `torch.int8` for `int8_rows`.
+        dim: Weights per row. The other columns, in record and slot, are zero padding.
+        dtype: Type of the weights: `torch.float32`, `torch.float16`, or `torch.int8` for `int8_rows`.
         state: fp32 values per record by state name, in storage order; a width of 1 is row-wise state.
     """
 
@@ -41,7 +41,7 @@ class RowLayout:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes per record of the weights, what int8 needs beside its codes included."""
+        """Bytes of the weights per record, for int8 with scale and bias."""
         return self.columns * self.dtype.itemsize + (int8_rows.TAIL_BYTES if self.dtype is torch.int8 else 0)
 
     @property
@@ -69,7 +69,7 @@ class RowLayout:
         """Write weights, `[n, dim]` or `[n, columns]`, into records, rounded to `dtype`."""
         kept = self._kept(records)
         if self.dtype is torch.int8:
-            # a copy of the first column in the others leaves the range of the row as it is
+            # padding with the first column does not change the range of the row
             shown = torch.arange(self.columns, device=weights.device)
             shown[self.dim :] = 0
             padded = weights if self.columns == self.dim else weights.index_select(1, shown)
@@ -109,7 +109,7 @@ class RowLayout:
         return records if source == self else self.pack(source.unpack(records))
 
     def _shown(self, state: Tensor) -> Tensor:
-        """What rows have of the state in records."""
+        """The columns of a record's state that belong to the row, without padding."""
         return state if state.dim() == 1 else state[:, : self.dim]
 
     def _kept(self, records: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The slow tier in page-locked host memory, which the device reads by itself."""
+"""The slow tier in page-locked host memory, which the device reads directly."""
 
 import weakref
 from collections.abc import Callable
@@ -13,19 +13,18 @@ from systems.freq_cache.tiers.layout import RowLayout
 
 
 class PinnedTier(HostTier):
-    """All records in one block of host memory that cannot be paged, and that the device sees where it is.
+    """All records in one block of page-locked host memory that is mapped into the device's address space.
 
-    Rows that are fetched are gathered by the device, across the link; no thread of the host reads them. The whole block
-    is taken at once, written or not. Rows are written back as to a `HostTier`, or by the device too. On a CPU there is
-    nothing to pin: the device sees the same memory anyway.
+    The device gathers rows to fetch across the link; no host thread reads them. The whole block is allocated at once,
+    written or not. A host thread writes rows back as with a `HostTier`, or the device does. On a CPU nothing is pinned.
 
     Attributes:
         on_device: The records as a tensor of the device, `[rows, width]`.
-        exchanges: The device moves rows both ways, by a kernel that leaves most of it to training.
+        exchanges: The device copies rows in both directions, by a kernel that uses few multiprocessors.
 
     Raises:
         MemoryError: the block cannot be pinned.
-        RuntimeError: the device does not see it, or Triton finds no C compiler for the kernel.
+        RuntimeError: the device cannot map the block, or Triton finds no C compiler for the kernel.
     """
 
     def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, exchanges: bool = False) -> None:
@@ -37,8 +36,8 @@ class PinnedTier(HostTier):
             with torch.cuda.device(device):
                 _register(self.records, device)
                 self._unpin = unpin = weakref.finalize(self, _unregister, self.records, device)
-                unpin.atexit = False  # the process lets go of it
-                # of registered memory the device's address is the host's
+                unpin.atexit = False  # the end of the process unpins it
+                # registered memory has the same address on device and host
                 seen = SimpleNamespace(__cuda_array_interface__=self.records.numpy().__array_interface__)
                 self.on_device = torch.as_tensor(seen, device=device)
                 if not _same_pages(self.records, self.on_device):
@@ -53,7 +52,7 @@ class PinnedTier(HostTier):
                 exchange.compile_for(self.on_device)
 
     def gather(self, rows: Tensor, out: Tensor) -> None:
-        """Have the device read rows, int32 or int64 `[n]` there, to `out`, `[n, width]` there."""
+        """Let the device copy rows, int32 or int64 `[n]`, to `out`, `[n, width]`, both on the device."""
         if not self.exchanges:
             torch.index_select(self.on_device, 0, rows, out=out)
             return
@@ -62,7 +61,7 @@ class PinnedTier(HostTier):
         exchange.gather(self.on_device, rows, out)
 
     def scatter(self, rows: Tensor, records: Tensor) -> None:
-        """Have the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both there, if it `exchanges`."""
+        """Let the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both on it, if it `exchanges`."""
         from systems.freq_cache.tiers import exchange
 
         exchange.scatter(self.on_device, rows, records)
@@ -74,7 +73,7 @@ class PinnedTier(HostTier):
 
 
 def _same_pages(records: Tensor, on_device: Tensor) -> bool:
-    """Whether the device sees what the host writes. torch would make a copy, were they another device's to see."""
+    """Whether the device reads the host's writes; torch makes a copy if the memory is mapped for another device."""
     for row in (0, records.shape[0] - 1):
         for number in (1, 0):  # rows are zero before they are written
             records[row] = number
@@ -87,7 +86,7 @@ def _register(records: Tensor, device: torch.device) -> None:
     mapped = 2  # cudaHostRegisterMapped
     code = torch.cuda.cudart().cudaHostRegister(records.data_ptr(), records.nbytes, mapped)
     if int(code) != 0:
-        with suppress(RuntimeError):  # the error waits for the next kernel, which would be blamed for it: one of ours
+        with suppress(RuntimeError):  # clears the pending error, which the next kernel would report
             torch.ones(1, device=device)
         raise MemoryError(
             f"{records.nbytes:,} bytes of host memory cannot be pinned (cudaHostRegister says {code}): "
@@ -96,5 +95,5 @@ def _register(records: Tensor, device: torch.device) -> None:
 
 
 def _unregister(records: Tensor, device: torch.device) -> None:
-    torch.cuda.synchronize(device)  # what reads them may still be under way
+    torch.cuda.synchronize(device)  # kernels that read them may still run
     torch.cuda.cudart().cudaHostUnregister(records.data_ptr())

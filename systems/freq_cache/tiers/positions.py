@@ -1,4 +1,4 @@
-"""Which positions of a log of records may be written."""
+"""Free positions in a log of records."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,18 +6,18 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 SPARE = 1 / 3
-"""Share of the log that must be free before free positions are used again."""
+"""Share of the log that must be free before free positions are reused."""
 MOST_POSITIONS = (1 << 31) - 1
-"""A map has 31 bits for a position, and one number for none."""
+"""Maximum positions: a map has 31 bits for a position, and one code for none."""
 
 
 class Positions:
-    """The log's end and the positions before it that hold nothing.
+    """The log's end and the free positions before it.
 
-    Writing at the end costs one long write. Writing to free positions costs a read and a write of a page for every
-    page that has some, so the log first grows until a good share of it is free, and is then gone through from the
-    start, filling all that is free on the way (Rosenblum and Ousterhout 1992 call it threading the log). Where numbers
-    for positions run out, all that is free is used at once.
+    Writing at the end costs one long write. Writing to free positions costs a read and a write of every page that has
+    some, so the log first grows until the share `SPARE` of it is free; free positions are then filled in order from
+    the start (Rosenblum and Ousterhout 1992 call it threading the log). At `MOST_POSITIONS` all free positions are used
+    at once.
     """
 
     def __init__(self, *, end: int = 0, free: Ints | None = None) -> None:
@@ -29,7 +29,7 @@ class Positions:
     def offer(self, count: int) -> Ints:
         """Free positions for the first of `count` records, int64, ascending, `count` at most; the others go to the end.
 
-        Nothing is taken before `take`.
+        The caller confirms their use with `take`.
         """
         full = self.end + count > MOST_POSITIONS
         if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
@@ -40,22 +40,22 @@ class Positions:
         return self._ready[:count]
 
     def take(self, *, offered: int, appended: int) -> None:
-        """The first `offered` of the positions offered, and `appended` behind the end, now hold records."""
+        """Mark the first `offered` of the offered positions, and `appended` positions at the end, as used."""
         self._ready = self._ready[offered:]
         self.end += appended
 
     def release(self, positions: Ints) -> None:
-        """These are free at once: no committed map names them."""
+        """Free positions at once: no committed map contains them."""
         if positions.size:
             self._freed.append(positions)
 
     def retire(self, positions: Ints) -> None:
-        """These are free after the next commit: the committed map names them."""
+        """Free positions after the next commit: the committed map contains them."""
         if positions.size:
             self._retired.append(positions)
 
     def commit(self) -> None:
-        """The retired positions are in no committed map any more."""
+        """Free the retired positions, which no committed map contains any more."""
         self._freed += self._retired
         self._retired = []
 

@@ -1,7 +1,7 @@
-"""Where every row of a file tier lies, as committed: one file, replaced as a whole, checked when it is opened.
+"""Committed positions of all rows of a file tier: one file, replaced as a whole, checked when it is opened.
 
 The file is a line that names the format, a line of JSON (`Committed`), the map, and a CRC-32 of all before it. The map
-is the int32 codes of all rows and behind them the uint16 checksums of their records or, where that is shorter, row,
+is the int32 codes of all rows followed by the uint16 checksums of their records or, where that is shorter, row,
 code and checksum of each row that has been written. A row's code is 0 if it was never written, else its position + 1.
 Numbers are little-endian.
 """
@@ -22,7 +22,7 @@ Codes = npt.NDArray[np.int32]
 Sums = npt.NDArray[np.uint16]
 
 SUM_BYTES = 2
-"""Of the checksum of a row's record, in memory and in the map."""
+"""Bytes of the checksum of a row's record, in memory and in the map."""
 REMEDY = "restore the directory from a copy, or give an empty one to start anew"
 
 _FORMAT = b"freq_cache row map, version "
@@ -33,19 +33,19 @@ _CRC_BYTES = 4
 
 
 class DamagedTier(RuntimeError):
-    """The files of a tier are not what was written."""
+    """The files of a tier differ from those that were written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Committed:
-    """What a committed map says beside the map.
+    """The header of a committed map.
 
     Attributes:
         rows: Rows of the tier.
         dim, dtype, state: Its `RowLayout`, the dtype by name, the state in storage order.
         positions: Records of the row file up to the last that is in use.
         touched: Rows that have been written.
-        extra: What the caller of `commit` gave.
+        extra: Values from the caller of `commit`.
     """
 
     rows: int
@@ -63,10 +63,10 @@ class Committed:
 
 
 def save_map(path: Path, committed: Committed, codes: Codes, sums: Sums) -> None:
-    """Write a map beside `path` and, once it is on the drive, put it in the place of the one there.
+    """Write a map to a file beside `path` and, once it is on the drive, rename it to `path`.
 
-    The new name is on the drive only after `sync_directory`. `codes`: int32 `[rows]`, whose signs are left out. `sums`:
-    uint16 `[rows]`, of the records of the rows that have been written.
+    The new name is on the drive only after `sync_directory`. `codes`: int32 `[rows]`, whose signs are ignored. `sums`:
+    uint16 `[rows]`, checksums of the records of written rows.
 
     Raises:
         OSError: the map could not be written; the one at `path` is as before.
@@ -79,7 +79,7 @@ def save_map(path: Path, committed: Committed, codes: Codes, sums: Sums) -> None
 
 
 def write_synced(path: Path, parts: Iterable[bytes | memoryview]) -> int:
-    """Write a file anew and return, once it is on the drive, the CRC-32 of what is in it.
+    """Overwrite a file and, once it is on the drive, return the CRC-32 of its content.
 
     Its name is on the drive only after `sync_directory`.
 

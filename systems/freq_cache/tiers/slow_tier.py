@@ -1,4 +1,4 @@
-"""What a slow tier is: it holds all rows of a cache, whole records at a time."""
+"""Interface of a slow tier, which holds all rows of a cache as records."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ class SlowTier(ABC):
     """`rows` records. One thread may read while another writes, as long as they do not touch the same row.
 
     Attributes:
-        rows: Rows held.
-        layout: What a record consists of.
+        rows: Number of rows.
+        layout: Layout of a record.
     """
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:
@@ -39,12 +39,12 @@ class SlowTier(ABC):
             records: `[n, layout.width]` on the host, contiguous.
 
         Raises:
-            OSError: the tier could not take them; what it held stays readable, and the same call may be repeated.
+            OSError: they could not be written; earlier rows stay readable, and the same call may be repeated.
         """
 
     @abstractmethod
     def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
         """Bytes by tier and purpose."""
 
-    def close(self) -> None:  # noqa: B027 - most hold nothing open
+    def close(self) -> None:  # noqa: B027 - most tiers hold nothing open
         """Close the files and release the memory that the tier holds."""
