@@ -183,7 +183,7 @@ CHOICE: Final = (
     "fbgemm_uvm_caching[policy=lfu]",
     "colossalai[policy=dataset]",
     "cdlrm",
-    "s3fifo",
+    "lru",
     "belady",
 )
 """Policies that are drawn first; others where there is room."""
