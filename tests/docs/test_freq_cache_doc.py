@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -94,6 +95,18 @@ def test_measured_figures_are_those_of_the_records() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.table() in section("Measured")
+
+
+def test_look_ahead_beside_training_is_that_of_the_records() -> None:
+    said = (DOCS / "cache-design.md").read_text(encoding="utf-8")
+    records = [
+        json.loads((DOCS.parent / f"results/cache/{name}.json").read_text()) for name in ("alone", "alone_small_model")
+    ]
+    found = [one["relative_speed"] for record in records for one in record["results"].values()]
+    ahead, full = ([f"{one[name]:.2f}" for one in found] for name in ("freq_cache[look_ahead=4]", "full_gpu"))
+    assert f"is {ahead[0]} (Criteo Kaggle), {ahead[1]} (Avazu) and {ahead[2]} (Criteo 1TB)" in said
+    assert f"and {ahead[3]} times with a small MLP" in said
+    assert f"is {full[0]}, {full[1]}, {full[2]} and {full[3]} times" in said
 
 
 def test_bytes_of_a_record_by_optimizer_and_row_type() -> None:
