@@ -153,7 +153,8 @@ class Checkout:
             assert words[0] == "python", f"{words[0]} is not Python's: give the command a rule of another kind"
             code, output = run_python(words[1:], self.folder)
             assert code in rule.codes, f"{line}\nended with {code}:\n{output}"
-            assert rule.says in output, f"{line}\ndid not say {rule.says!r}:\n{output}"
+            said = " ".join(output.split())  # however the terminal breaks its lines
+            assert " ".join(rule.says.split()) in said, f"{line}\ndid not say {rule.says!r}:\n{output}"
             assert [path for path in rule.leaves if not (self.folder / path).is_file()] == [], f"{line}\n{output}"
             self._done[command] = output
         return self._done[command]

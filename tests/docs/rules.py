@@ -49,7 +49,7 @@ RULES: dict[str, Rule] = {
     'make microbench ARGS="-k generator"': Prints(MICROBENCH),
     "make setup": Prints("python -m pip install", options="--always-make"),
     "make setup TORCH=2.14": Prints("-c requirements/torch-2.14.txt", options="--always-make"),
-    ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="Turns: 2 rounds x "),
+    ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="2 rounds x 2 builds"),
     'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
         add=f"{SMOKE} --workloads avazu", says="policy=lfu"
     ),
@@ -112,7 +112,7 @@ RULES: dict[str, Rule] = {
     # several devices
     'make bench ARGS="--ranks 2"': Run(add="--dry-run", says="torchrec_uvm_caching x criteo_1tb"),
     "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
-        add="--workloads avazu --systems freq_cache", says="Ranks: processes that share"
+        add="--workloads avazu --systems freq_cache", says="ranks on one machine"
     ),
     "python run_bench.py --systems all --ranks 8 --nnodes 2 --rdzv-endpoint node0:29400 --device cuda --out "
     "results/node0": NotHere("needs two machines with GPUs"),

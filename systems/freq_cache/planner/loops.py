@@ -134,13 +134,14 @@ def find_distinct(ids, ends, starts, sizes, inverse, seen, counted, where, behin
     """Find the distinct rows of a batch in order of first occurrence, and number its ids by them.
 
     `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`.
-    `inverse` receives the number of every id's row, int32 `[n]`, `seen` each row and above it the location that it had,
-    int64 `[n + 1]`, and `counted` how many ids ask for each, int64 `[n + 1]`, zeros before. The location of a row that
-    was seen is its number, from `behind` on, where no location is, until `collect` has been called.
+    `inverse` receives the number of every id's row, int32 `[n]`, and `seen` each row and above it how many ids ask for
+    it, int64 `[n + 1]`; `collect` takes them apart. `counted`, int64 `[n + 1]`, is zero before and after. Meanwhile the
+    location of a row that was seen is its number, from `behind` on, where no location is. One call does all of it: an
+    interrupt between two would leave such locations behind.
 
     Returns how many rows there are, and which id is the first bad one, or `NONE`.
     """
-    found, begin = 0, 0
+    found, begin, bad = 0, 0, NONE
     for feature in range(ends.size):
         part = (ids[begin : ends[feature]], starts[feature], np.uint64(sizes[feature]), inverse[begin : ends[feature]])
         if _OFTEN * sizes[feature] <= ends[feature] - begin:
@@ -148,9 +149,16 @@ def find_distinct(ids, ends, starts, sizes, inverse, seen, counted, where, behin
         else:
             found, bad = _find_rarely(*part, found, seen, counted, where, behind)
         if bad != NONE:
-            return found, begin + bad
+            bad += begin
+            break
         begin = ends[feature]
-    return found, NONE
+    for i in range(found):
+        if i + _FAR < found:
+            prefetch(where, seen[i + _FAR] & _ROW_BITS)
+        row = seen[i] & _ROW_BITS
+        where[np.uint64(row)] = seen[i] >> 32
+        seen[i], counted[i] = (counted[i] << 32) | row, 0
+    return found, bad
 
 
 @compiled
@@ -193,13 +201,10 @@ def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind)
 
 
 @compiled
-def collect(seen, counted, rows, counts, where):
-    """Give the rows that were found, int32 `[u]`, and how many ids ask for each; `where` is what it was before."""
+def collect(seen, rows, counts):
+    """Take the rows that were found, int32 `[u]`, and how many ids ask for each, apart."""
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(where, seen[i + _FAR] & _ROW_BITS)
-        rows[i], counts[i], counted[i] = seen[i] & _ROW_BITS, counted[i], 0
-        where[np.uint64(rows[i])] = seen[i] >> 32
+        rows[i], counts[i] = seen[i] & _ROW_BITS, seen[i] >> 32
 
 
 @compiled

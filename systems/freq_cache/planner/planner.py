@@ -206,10 +206,10 @@ class Planner:
         sizes = self.rows - ids.starts if sizes is None else sizes
         batch = ids.values, ids.ends, ids.starts, sizes, inverse
         found, bad = loops.find_distinct(*batch, *self._room, where, self.slots)
-        rows, counts = np.empty((2, found), np.int32)
-        loops.collect(*self._room, rows, counts, where)
         if bad != NONE:
             raise OutsideTable(bad)
+        rows, counts = np.empty((2, found), np.int32)
+        loops.collect(self._room[0], rows, counts)
         return Distinct(rows, counts, inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:

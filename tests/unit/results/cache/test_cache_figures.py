@@ -12,7 +12,7 @@ import steps
 
 TINY = {
     "planning": "--rows 50000 --lookups 2600 --steps 40",
-    "stage": "--rows 5200 --lookups 520 --steps 16 --block 4",
+    "stage": "--rows 52000 --lookups 520 --steps 16 --block 4",
     "table_size": "--rows 100000 --lookups 24024 --dim 4 --steps 12 --block 4",
     "miss_cost": "--lookups 24000 --dim 4 --steps 12 --block 4",
     "misses": "--rows 20000 --lookups 2600 --steps 100",

@@ -20,6 +20,7 @@ from planner_traces import (
     zipf_batches,
 )
 
+from systems.freq_cache.planner import loops
 from systems.freq_cache.planner.planner import OutsideTable, Planner
 
 
@@ -226,3 +227,23 @@ def test_id_outside_its_table_is_found_and_leaves_no_trace(sizes: list[int], bad
     for batch in ([[1, 5, 6, 5], [0, 1] * 8], [[9, 8, 7, 6, 5, 4], [0]]):
         both.announce(batch)
         both.plan()
+
+
+@pytest.mark.parametrize("call", ["find_distinct", "collect"])
+def test_interrupt_right_behind_a_loop_over_the_ids_leaves_no_trace(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a look-ahead of 0 the training thread finds the distinct rows, and Ctrl-C may end it between two loops."""
+    planner = Planner(rows=30, slots=4, policy=same_policies("lfu", [0] * 30)[0])
+    loop, before = getattr(loops, call), planner._index.where.copy()
+
+    def interrupted(*arguments: object) -> None:
+        loop(*arguments)
+        raise KeyboardInterrupt
+
+    ids = ids_of([[3, 1, 3], [0, 1, 1]], [0, 10])
+    with monkeypatch.context() as patch:
+        patch.setattr(loops, call, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            planner.distinct(ids)
+    assert np.array_equal(planner._index.where, before)
+    again = planner.distinct(ids)
+    assert (again.rows.tolist(), again.counts.tolist()) == ([3, 1, 10, 11], [2, 1, 1, 2])
