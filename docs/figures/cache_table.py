@@ -12,8 +12,7 @@ from typing import Any
 
 RECORDS = Path(__file__).resolve().parents[2] / "results" / "cache"
 POLICIES = ("static", "lfu", "lru")
-TODAY = "freq_cache[kernels=fbgemm]"
-"""What the records of the steps call today's `freq_cache`; they were made while it had kernels of its own too."""
+LOOK_AHEAD = (0, 4)
 
 
 def record(name: str) -> dict[str, Any]:
@@ -24,14 +23,23 @@ def record(name: str) -> dict[str, Any]:
 
 def lines() -> list[tuple[str, str]]:
     """What was measured, and the figure."""
-    planning, stage = record("planning"), record("stage")["results"]
+    planning, stages = record("planning"), (record("stage"), record("stage_one_thread"))
     sizes, cost, misses = record("table_size")["results"], record("miss_cost")["line"], record("misses")["results"]
 
     def by_policy(results: dict[str, Any], look_ahead: int, key: str, form: str) -> str:
         return " / ".join(f"{results[f'{policy}, look-ahead {look_ahead}'][key]:{form}}" for policy in POLICIES)
 
-    def relative(tables: int, kind: str) -> str:
-        return f"{stage[f'{tables} tables, {kind}'][TODAY]['throughput_relative_to_full']:.2f}"
+    def relative(stage: dict[str, Any], *, against: str) -> str:
+        return " / ".join(
+            f"{found[against]['relative_cost'] / found[f'freq_cache[look_ahead={ahead}]']['relative_cost']:.2f}"
+            for found in stage["results"].values()
+            if against in found
+            for ahead in LOOK_AHEAD
+        )
+
+    def ahead(name: str) -> str:
+        results = record(name)["results"].values()
+        return " / ".join(f"{one['relative_speed']['freq_cache[look_ahead=4]']:.2f}" for one in results)
 
     made = [
         (
@@ -55,12 +63,22 @@ def lines() -> list[tuple[str, str]]:
         ),
         ("look-ahead 64", by_policy(misses, 64, "ms_per_batch", ".1f")),
     ]
+    for stage in stages:
+        threads = f"{stage['threads']} thread{'s' * (stage['threads'] > 1)}"
+        made += [
+            (
+                "embedding step against full tables, look-ahead 0 / 4, of 26 tables with SGD, with row-wise Adagrad, "
+                f"1 with SGD, 1 with row-wise Adagrad; {threads}",
+                relative(stage, against="full_gpu"),
+            ),
+            (
+                f"against ColossalAI's cache, look-ahead 0 / 4, of 26 tables, 1 table; {threads}",
+                relative(stage, against="colossalai_cache"),
+            ),
+        ]
     made += [
-        (f"embedding step against {shape}, {kind}", relative(tables, kind))
-        for tables, shape in ((26, "26 full tables of 38,461 rows"), (1, "a full table of 1,000,000 rows"))
-        for kind in ("sgd", "rowwise_adagrad")
-    ]
-    made += [
+        ("DLRM training, look-ahead 4 against 0, Kaggle / Avazu / 1TB", ahead("alone")),
+        ("the same with a small model, Kaggle", ahead("alone_small_model")),
         *(
             (
                 f"{what}, cost by rows of the table: {' / '.join(name.removesuffix(' rows') for name in found)}",
