@@ -106,9 +106,12 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
         else:
             clear[f"{_speed(least, most)}{_bytes(row, baseline)}"].append(row)
     where = "this CPU" if group.on_cpu else group.key.device
-    said = [f"{listed(row.system for row in same)}: {words}" for words, same in clear.items()]
+    said = [
+        f"{listed(row.system for row in same)} {words.format(s='' if len(same) > 1 else 's')}"
+        for words, same in clear.items()
+    ]
     if said:
-        said[0] = f"on {where} with {cache(group.cell)}, beside {BASELINE}, {said[0]}"
+        said[0] = f"on {where} with {cache(group.cell)}, beside {BASELINE}: {said[0]}"
     said += _fastest(rows, max(row.noise or 0.0 for row in rows)) if rows else []
     return [
         *said,
@@ -125,12 +128,11 @@ def _change(row: Row) -> tuple[int, int]:
 
 
 def _speed(least: int, most: int) -> str:
-    """A cost or a gain; a single step to the other side is not told."""
+    """A cost or a gain, `{s}` where one system's verb ends; a single step to the other side is left out."""
     if max(-least, most) <= STEP or min(-least, most) > STEP:
-        return f"within {max(-least, most)} % of its throughput"
-    if most <= STEP:
-        return f"cost {-most} to {-least} % of throughput" if most < 0 else f"cost up to {-least} % of throughput"
-    return f"gain {least} to {most} % of throughput" if least > 0 else f"gain up to {most} % of throughput"
+        return f"stay{{s}} within {max(-least, most)} % of its throughput"
+    verb, near, far = ("cost", -most, -least) if most <= STEP else ("gain", least, most)
+    return f"{verb}{{s}} {f'{near} to' if near > 0 else 'up to'} {far} % of throughput"
 
 
 def _has_tier(row: Row) -> bool:
@@ -149,8 +151,8 @@ def _bytes(row: Row, baseline: Row | None) -> str:
     # above 99 per cent with a decimal, rounded down, so that 100 is all of it
     share = f"{math.floor(1000 * saved) / 10:g}" if saved > 0.99 else f"{100 * saved:.0f}"
     if saved < 0:
-        return f", take {_up(-saved)} % more device bytes"
-    return f", save {share} % of the device bytes" if share != "0" else ", save no device bytes"
+        return f" and take{{s}} {_up(-saved)} % more device bytes"
+    return f" and save{{s}} {share} % of the device bytes" if share != "0" else " and save{s} no device bytes"
 
 
 def _fastest(rows: Sequence[Row], noise: float) -> list[str]:

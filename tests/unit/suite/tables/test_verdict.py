@@ -75,38 +75,38 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             cpu("no_embeddings", 1.5, checked=verification(passed=False)),
         ],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache and freq_cache[policy=lfu]: cost 5 to 10 "
-            "% of throughput, save 94 % of the device bytes; torchrec_uvm: within 5 % of its throughput, without "
-            "offload."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache and freq_cache[policy=lfu] cost 5 to "
+            "10 % of throughput and save 94 % of the device bytes; torchrec_uvm stays within 5 % of its "
+            "throughput, without offload."
         ),
     ),
     "one cache as fast as the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.995, 0.02)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: within 5 % of its throughput, save 94 % "
-            "of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache stays within 5 % of its throughput and "
+            "saves 94 % of the device bytes."
         ),
     ),
     "a cache so small that it saves nearly all": (
         [cpu_baseline(0.01), ran("freq_cache", 0.90, 0.02, anatomy={"device/rows": 475_000}, **CPU)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 5 to 15 % of throughput, save 99.6 "
-            "% of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 5 to 15 % of throughput and "
+            "saves 99.6 % of the device bytes."
         ),
     ),
     "one cache faster than the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 1.27, 0.04)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: gain 20 to 35 % of throughput, save 94 % "
-            "of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache gains 20 to 35 % of throughput and "
+            "saves 94 % of the device bytes."
         ),
     ),
     "caches that differ": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("freq_cache[policy=lfu]", 0.60, 0.02)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 15 to 25 % of throughput, save 94 % "
-            "of the device bytes; freq_cache[policy=lfu]: cost 35 to 45 % of throughput, save 94 % of the device "
-            "bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput and "
+            "saves 94 % of the device bytes; freq_cache[policy=lfu] costs 35 to 45 % of throughput and saves 94 % "
+            "of the device bytes."
         ),
     ),
     "three alike, of which one may be as fast as the baseline": (
@@ -117,8 +117,8 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             cpu("cache[policy=c]", 0.945, 0.01),
         ],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, cache[policy=a], cache[policy=b] and "
-            "cache[policy=c]: cost up to 10 % of throughput, save 94 % of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: cache[policy=a], cache[policy=b] and "
+            "cache[policy=c] cost up to 10 % of throughput and save 94 % of the device bytes."
         ),
     ),
     "alike in speed, of which one saves bytes and two take more": (
@@ -128,23 +128,23 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             *(ran(f"big_{size}", 0.93, anatomy={"device/rows": size * 10**6}, **CPU) for size in (134, 160)),
         ],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, big_134: cost 5 to 10 % of throughput, take 5 % more "
-            "device bytes; big_160: cost 5 to 10 % of throughput, take 25 % more device bytes; freq_cache: cost 5 to "
-            "10 % of throughput, save 94 % of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: big_134 costs 5 to 10 % of throughput and takes 5 "
+            "% more device bytes; big_160 costs 5 to 10 % of throughput and takes 25 % more device bytes; "
+            "freq_cache costs 5 to 10 % of throughput and saves 94 % of the device bytes."
         ),
     ),
     "a copy of the baseline that seems 5 % slower hides a cost of 4 %": (
         [cpu_baseline(0.0, copy=0.95), cpu("freq_cache", 0.96)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost up to 10 % of throughput, save 94 % "
-            "of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs up to 10 % of throughput and "
+            "saves 94 % of the device bytes."
         ),
     ),
     "noise to both sides": (
         [cpu_baseline(0.12), cpu("freq_cache", 0.98)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: within 15 % of its throughput, save 94 % "
-            "of the device bytes."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache stays within 15 % of its throughput "
+            "and saves 94 % of the device bytes."
         ),
     ),
     "noise above everything": (
@@ -154,8 +154,8 @@ SCENES: dict[str, tuple[list[Record], str]] = {
     "noise above one system": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, 0.4)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 15 to 25 % of throughput, save 94 % "
-            "of the device bytes; nothing can be said of torchrec_uvm: noise hides up to 40 %."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput and "
+            "saves 94 % of the device bytes; nothing can be said of torchrec_uvm: noise hides up to 40 %."
         ),
     ),
     "one build": (
@@ -168,8 +168,9 @@ SCENES: dict[str, tuple[list[Record], str]] = {
     "one that was timed alone": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, baseline=None)],
         (
-            "On this CPU with cache ratio 5 %, beside full_gpu, freq_cache: cost 15 to 25 % of throughput, save 94 % "
-            "of the device bytes; nothing can be said of torchrec_uvm: timed alone, not beside full_gpu."
+            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput and "
+            "saves 94 % of the device bytes; nothing can be said of torchrec_uvm: timed alone, not beside "
+            "full_gpu."
         ),
     ),
     "offload with a clear winner": (
@@ -180,10 +181,10 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 15 % of "
-            "throughput, save 94 % of the device bytes; fbgemm_uvm_caching: cost 25 to 35 % of throughput, save 94 % "
-            "of the device bytes; torchrec_uvm: cost 85 to 95 % of throughput, save 100 % of the device bytes; "
-            "fastest of those that offload: freq_cache."
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 15 % of "
+            "throughput and saves 94 % of the device bytes; fbgemm_uvm_caching costs 25 to 35 % of throughput and "
+            "saves 94 % of the device bytes; torchrec_uvm costs 85 to 95 % of throughput and saves 100 % of the "
+            "device bytes; fastest of those that offload: freq_cache."
         ),
     ),
     "offload with two in front, of which one is too noisy to stand beside the baseline": (
@@ -194,10 +195,10 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 10 % of "
-            "throughput, save 94 % of the device bytes; torchrec_uvm: cost 85 to 95 % of throughput, save 100 % of "
-            "the device bytes; fastest of those that offload: fbgemm_uvm_caching and freq_cache, too close to call; "
-            "nothing can be said of fbgemm_uvm_caching: noise hides up to 30 %."
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 10 % of "
+            "throughput and saves 94 % of the device bytes; torchrec_uvm costs 85 to 95 % of throughput and saves "
+            "100 % of the device bytes; fastest of those that offload: fbgemm_uvm_caching and freq_cache, too "
+            "close to call; nothing can be said of fbgemm_uvm_caching: noise hides up to 30 %."
         ),
     ),
     "a baseline that did not fit": (
@@ -214,8 +215,8 @@ SCENES: dict[str, tuple[list[Record], str]] = {
     "a baseline whose record was not kept": (
         [gpu("freq_cache", 0.9, 0.01), gpu("torchrec_uvm", 0.2, 0.01)],
         (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 15 % of "
-            "throughput; torchrec_uvm: cost 75 to 85 % of throughput; fastest of those that offload: freq_cache."
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 15 % of "
+            "throughput; torchrec_uvm costs 75 to 85 % of throughput; fastest of those that offload: freq_cache."
         ),
     ),
     "no baseline, and nobody beside another": (
@@ -250,9 +251,9 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             failed("stranger", Status.WRONG_ANSWER, checked=verification(passed=False)),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu, freq_cache: cost 5 to 15 % of "
-            "throughput, save 94 % of the device bytes; do not choose caching_halves by speed: its AUROC is 0.7811 "
-            "where that of full_gpu is 0.7911; do not use stranger: wrong answers."
+            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 15 % of "
+            "throughput and saves 94 % of the device bytes; do not choose caching_halves by speed: its AUROC is "
+            "0.7811 where that of full_gpu is 0.7911; do not use stranger: wrong answers."
         ),
     ),
 }
