@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
-from suite.records.record import Cell, Record
+from suite.records.record import Cell, Record, Status
 from suite.records.scales import SCALES
-from suite.records.status import Status
 from suite.records.store import write_atomically
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of

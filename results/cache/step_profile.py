@@ -29,8 +29,8 @@ import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import VIRTUAL_DEVICE, capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically

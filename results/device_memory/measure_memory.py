@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from lazy_memory import lazy_host_memory
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.store import write_atomically
 from suite.run.cell.feed import in_process

@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.records.published import PublishedRow, published_rows
+from suite.records.groups import PublishedRow, published_rows
 from suite.tables.figure_style import BLACK, COLOURS, GREY, look
 from workloads.schema import SCHEMAS
 

@@ -17,8 +17,8 @@ from typing import cast
 import pandas as pd
 import torch
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically

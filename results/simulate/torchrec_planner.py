@@ -25,8 +25,8 @@ from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupPropos
 from torchrec.distributed.planner.stats import NoopEmbeddingStats
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 
+from suite.records.command_line import parse_bytes
 from suite.records.environment import capture
-from suite.records.options import parse_bytes
 from suite.records.store import write_atomically
 from suite.simulate.curves import Curves, miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel

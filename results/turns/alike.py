@@ -16,13 +16,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
-from suite.records.record import Record
+from suite.records.measured import Turns
+from suite.records.record import Record, Status
 from suite.records.scales import SCALES
-from suite.records.status import Status
 from suite.records.store import write_atomically
-from suite.records.turns import Turns
 from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of

@@ -6,8 +6,8 @@ from typing import Literal
 
 from suite.advise.bound import Hardware, LeastSeconds, NoBound, Replays, least_seconds
 from suite.advise.case import Case
-from suite.records.base import Model
-from suite.records.published import published_rows
+from suite.records.groups import published_rows
+from suite.records.measured import Model
 from suite.records.record import Cell
 from suite.records.scales import FULL
 from suite.run.cell.stream import open_workload
@@ -18,7 +18,7 @@ from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
 _WARMUP_BATCHES, _COUNTED_BATCHES = 50, 100
 CLOSEST = {"full_gpu": "torchrec", "freq_cache": "ColossalAI"}
 """Published methods by the system here that keeps and moves the same rows. The published cache too ranks rows by
-frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.published.NOTE`."""
+frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.groups.NOTE`."""
 
 
 class Advised(Model):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from suite.advise.case import RESIDENT, UVM, Case
-from suite.records.base import Model
+from suite.records.measured import Model
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import read_input

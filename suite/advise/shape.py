@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from suite.records.base import Model
+from suite.records.measured import Model
 from suite.records.record import Cell
 from workloads.batch import Workload
 

@@ -10,8 +10,7 @@ from rich.console import Console
 from suite.compare.compare import BASELINE_SPEED, SPEED, Comparison, Unjudged, compare, speed_text
 from suite.compare.gate import FAILED, NOTHING_JUDGED, PASSED, GateResult, judge, parse_share
 from suite.compare.runs import Run, read_run
-from suite.records.exits import errors_told
-from suite.records.shown import ShownConsole
+from suite.records.command_line import ShownConsole, errors_told
 from suite.tables.terminal import print_line, print_table
 
 _LEGEND = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from suite.compare.compare import Comparison, Unjudged
 from suite.compare.runs import NoComparison
-from suite.records.status import Status
+from suite.records.record import Status
 
 PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from suite.records.command_line import BadOption
 from suite.records.groups import group_records
-from suite.records.options import BadOption
 from suite.records.record import Cell, Record
 from suite.records.store import Problem, RecordStore
 from suite.tables.rows import Row, merged_rows

@@ -4,35 +4,60 @@ The models below are the schema of the JSON files under `results/`, and their va
 file is loaded; units end the field names.
 """
 
+import enum
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from suite.records.base import AtLeastOne, Model, Place, refuse
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.measured import (
+    AtLeastOne,
+    Broken,
+    Conditions,
     DriveSpeed,
     FrequencySource,
     HeldMemory,
     Memory,
+    Model,
     Optimum,
     Quality,
     Ranks,
     Timing,
     Traffic,
+    Turns,
+    refuse,
 )
-from suite.records.status import Status
-from suite.records.turns import Conditions, Turns
 from systems.registry import CONTROLS
 
 SCHEMA_VERSION: Final = 1
 """A change of the models that older records do not fit is a new version."""
 LATEST: Final = 2**62
 """The largest `sequence`."""
+
+
+class Status(enum.StrEnum):
+    """Every planned cell ends as exactly one of these, from harmless to worst; a system ends as its worst round did."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    INFEASIBLE = "infeasible"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
+    OOM_DEVICE = "oom_device"
+    OOM_HOST = "oom_host"
+    OOM_DISK = "oom_disk"
+    CRASHED = "crashed"
+    WRONG_ANSWER = "wrong_answer"
+
+    @property
+    def good(self) -> bool:
+        """Whether a run in which every cell ended so exits with 0."""
+        return self in (Status.OK, Status.UNSUPPORTED)
 
 
 class Cell(Model):
@@ -117,12 +142,7 @@ class Cell(Model):
 
     def identity(self, *without: str) -> str:
         """The configuration as JSON, less where the data lie, where ranks meet, and the fields named."""
-        absent = {
-            "host_budget_bytes": None,
-            "ranks": None,
-            "nodes": 1,
-            "tf32": False,
-        }  # not in older records, which keep their digests
+        absent = {"host_budget_bytes": None, "ranks": None, "nodes": 1, "tf32": False}  # as in older records
         newer = {name for name, nothing in absent.items() if getattr(self, name) == nothing}
         return self.model_dump_json(exclude={"data_dir", "rendezvous", *newer, *without})
 
@@ -217,19 +237,14 @@ class Record(Model):
     @model_validator(mode="after")
     def _agrees_with_itself(self, info: ValidationInfo) -> Self:
         if info.mode == "json":  # a file; a run puts its records together part by part
-            refuse("Record", [what for rule in self._RULES for what in rule(self)])
+            rules = (self._identity, self._outcome, self._counts, self._turns, self._times)
+            refuse("Record", [broken for rule in rules for broken in rule()])
         return self
 
-    def _wrong_identity(self) -> Iterator[tuple[Place, str]]:
-        key = record_key(self.cell, self.environment)
-        if key != self.key:
-            yield (
-                ("key",),
-                (
-                    f"found {self.key[:60]!r}, but cell, code, packages and machine give {key!r}: somebody edited "
-                    "them; restore the file or measure it again"
-                ),
-            )
+    def _identity(self) -> Iterator[Broken]:
+        if (key := record_key(self.cell, self.environment)) != self.key:
+            found = f"found {self.key[:60]!r}, but cell, code, packages and machine give {key!r}"
+            yield ("key",), f"{found}: somebody edited them; restore the file or measure it again"
         try:
             zoned = datetime.fromisoformat(self.started_at).tzinfo is not None
         except ValueError:
@@ -237,16 +252,12 @@ class Record(Model):
         if not zoned:
             yield ("started_at",), f"found {self.started_at[:60]!r}, expected a time in ISO 8601 with its zone"
 
-    def _wrong_outcome(self) -> Iterator[tuple[Place, str]]:
-        """What does not go with the status. What failed in its turns keeps what its cell had measured before."""
+    def _outcome(self) -> Iterator[Broken]:
+        """Parts that do not go with the status. A system that failed in its turns keeps what its cell measured."""
         ok, checked = self.status is Status.OK, self.verification
-        if not (ok or (self.phase == "turns" and self.status is not Status.WRONG_ANSWER)):
-            for name in ("measurement", "turns"):
-                if getattr(self, name) is not None:
-                    yield (
-                        (name,),
-                        f"is there though the status is {self.status}: only ok has one, or a failure in turns",
-                    )
+        if not ok and (self.phase != "turns" or self.status is Status.WRONG_ANSWER):
+            why = f"is there though the status is {self.status}: only ok has one, or a failure in turns"
+            yield from (((name,), why) for name in ("measurement", "turns") if getattr(self, name) is not None)
         if ok and self.measurement is None:
             yield ("measurement",), "is missing though the status is ok"
         if ok and checked is None and self.cell.system.partition("[")[0] not in CONTROLS:
@@ -256,26 +267,25 @@ class Record(Model):
         if self.status is Status.WRONG_ANSWER and (checked is None or checked.passed):
             yield ("verification",), "shows no failed check though the status is wrong_answer"
 
-    def _wrong_measurement(self) -> Iterator[tuple[Place, str]]:
-        """Counts, points and optimum that are not of the steps that the cell says."""
+    def _counts(self) -> Iterator[Broken]:
+        """Traffic, points and optimum that are not of the steps that the cell says."""
         cell, counted = self.cell, self.cell.counted_steps
         if self.measurement is not None:
-            traffic, points = self.measurement.traffic, self.measurement.quality.points
+            traffic = self.measurement.traffic
             if traffic is None and cell.counts:
                 yield ("measurement", "traffic"), "is missing though the first round counts it"
             if traffic is not None and traffic.steps > counted:
                 yield ("measurement", "traffic", "steps"), f"found {traffic.steps}, cell.counted_steps says {counted}"
-            samples = [0, *(point.samples for point in points)]
+            samples = [0, *(point.samples for point in self.measurement.quality.points)]
             if any(late <= early for early, late in pairwise(samples)) or samples[-1] > cell.steps * cell.batch_size:
                 grow = f"found samples {samples[1:]}, expected them to grow to the cell's at most"
                 yield ("measurement", "quality", "points"), grow
-        if self.optimum is not None:
-            for name, value in (("first_step", cell.steps - counted), ("steps", counted)):
-                found = getattr(self.optimum, name)
-                if found != value:
-                    yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
+        for name, value in (("first_step", cell.steps - counted), ("steps", counted)):
+            found = getattr(self.optimum, name, value)
+            if found != value:
+                yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
 
-    def _wrong_turns(self) -> Iterator[tuple[Place, str]]:
+    def _turns(self) -> Iterator[Broken]:
         """Builds and turns that are not those of the cell; longer turns may be fewer."""
         cell, turns = self.cell, self.turns
         if turns is None:
@@ -289,7 +299,7 @@ class Record(Model):
             if not fewest <= len(times) <= cell.turns:
                 yield ("turns", "system_s", build), f"found {len(times)} turns, cell.turns says {cell.turns}"
 
-    def _wrong_times(self) -> Iterator[tuple[Place, str]]:
+    def _times(self) -> Iterator[Broken]:
         """Times of a virtual device, which mean nothing."""
         if not self.on_virtual_device:
             return
@@ -300,8 +310,6 @@ class Record(Model):
         for name in ("timing", "traffic", "ranks"):
             if getattr(self.measurement, name, None) != getattr(spared.measurement, name, None):
                 yield ("measurement", name), f"has times though {gpu} has no speed: set them to null"
-
-    _RULES: ClassVar = (_wrong_identity, _wrong_outcome, _wrong_measurement, _wrong_turns, _wrong_times)
 
     @property
     def order(self) -> int:
@@ -332,13 +340,7 @@ class Record(Model):
 
 def record_key(cell: Cell, environment: Environment) -> str:
     """Digest under which a cell's record is found again: configuration, code, versions, machine and threads."""
-    parts = [
-        cell.identity(),
-        environment.code,
-        environment.machine,
-        *(f"{name}={version}" for name, version in sorted(environment.packages.items())),
-        environment.python,
-        str(environment.threads),
-        *([environment.system_code] if environment.system_code is not None else []),
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    packages = (f"{name}={version}" for name, version in sorted(environment.packages.items()))
+    own_code = [] if environment.system_code is None else [environment.system_code]
+    parts = [cell.identity(), environment.code, environment.machine, *packages, environment.python]
+    return hashlib.sha256("\n".join([*parts, str(environment.threads), *own_code]).encode()).hexdigest()[:16]

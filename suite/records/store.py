@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from suite.records.base import EVERY_FIELD
+from suite.records.measured import EVERY_FIELD
 from suite.records.record import SCHEMA_VERSION, Record
 
 _MOST_BYTES = 1 << 24

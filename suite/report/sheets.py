@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from suite.records.groups import Group
-from suite.records.published import NOTE, PublishedRow, published_rows
-from suite.records.status import Status
+from suite.records.groups import NOTE, Group, PublishedRow, published_rows
+from suite.records.record import Status
 from suite.report.leaderboard import leaderboard_sheet
 from suite.tables.approximate import approximate_sheet
 from suite.tables.columns import BYTES_OVER_MINIMUM, HIT_RATE, MISSES, PAPER, SYSTEM, hit_rate
@@ -78,7 +77,7 @@ def _measured(group: Group, row: Row) -> dict[str, Any]:
 def _published(row: PublishedRow) -> dict[str, Any]:
     """A published row: raw numbers in SI units, and its cells as the source prints them, every digit.
 
-    Memory, printed in GB by a source that means GiB (see `suite.records.published.NOTE`), is converted to bytes.
+    Memory, printed in GB by a source that means GiB (see `suite.records.groups.NOTE`), is converted to bytes.
     """
     same = ("workload", "batch_size", "cache_ratio", "source", "system", "auroc", "accuracy", "steps_per_s", "epoch_s")
     memory = {

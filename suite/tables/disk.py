@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.columns import AUROC, KNEW, STATUS
 from suite.tables.quantities import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted

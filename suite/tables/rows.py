@@ -8,8 +8,7 @@ from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name
 from suite.records.measured import Optimum, Traffic
-from suite.records.record import Cell, Measurement, Record
-from suite.records.status import Status
+from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
 from systems.answers import Purpose
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from suite.records.command_line import printable
 from suite.records.groups import device_title
 from suite.records.record import Record
-from suite.records.shown import printable
 from suite.records.store import write_atomically
 from suite.tables.quantities import MISSING
 from suite.tables.statistics import Estimate, spread_out

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from suite.records.groups import is_baseline
-from suite.records.record import Record
-from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.measured import Turns
+from suite.records.record import Record, Status
 
 _CONFIDENCE = 0.95
 Block = tuple[str, int]

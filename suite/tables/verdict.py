@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.tables.rows import Row, failure, merged_rows
 from suite.tables.settings import cache
 from suite.tables.statistics import Estimate, places, relative_speed

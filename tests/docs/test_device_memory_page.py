@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from suite.records.published import published_rows
+from suite.records.groups import published_rows
 from suite.report.publish import alike
 from suite.tables.figure_style import look
 

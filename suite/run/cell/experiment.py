@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 
 from suite.records.measured import DriveSpeed, Optimum
-from suite.records.record import Cell, Measurement, Verification
-from suite.records.status import Status
+from suite.records.record import Cell, Measurement, Status, Verification
 from suite.records.store import StoreError
 from suite.run import memory_probes
 from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores

@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 
 from suite.records.measured import Ranks
-from suite.records.record import Cell, Measurement
-from suite.records.status import Status
+from suite.records.record import Cell, Measurement, Status
 from suite.records.store import write_atomically
 from suite.run import memory_probes
 from suite.run.cell.experiment import first_failure, measure

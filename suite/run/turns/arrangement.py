@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from suite.records.groups import is_baseline
-from suite.records.record import Cell, Record
-from suite.records.status import Status
+from suite.records.record import Cell, Record, Status
 
 AGAIN = " (again)"
 """Suffix of the participant name of the baseline's repeat."""

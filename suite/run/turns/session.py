@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.records.record import Check, Record, Verification
-from suite.records.status import Status
-from suite.records.turns import DriveTraffic, Turns
+from suite.records.measured import DriveTraffic, Turns
+from suite.records.record import Check, Record, Status, Verification
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.memory_probes import available_host_bytes

@@ -12,10 +12,8 @@ from typing import Any
 
 from suite.records.environment import Environment
 from suite.records.groups import is_baseline
-from suite.records.measured import Memory, Optimum, Quality, QualityPoint, Timing, Traffic
-from suite.records.record import Cell, Check, Measurement, Record, Verification, record_key
-from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.measured import Memory, Optimum, Quality, QualityPoint, Timing, Traffic, Turns
+from suite.records.record import Cell, Check, Measurement, Record, Status, Verification, record_key
 
 GB = 10**9
 BATCH = 16_384

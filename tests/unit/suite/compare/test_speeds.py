@@ -2,7 +2,7 @@ import pytest
 from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, scaled, welch_interval
 
 from suite.compare.compare import SPEED, Unjudged
-from suite.records.status import Status
+from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 
 DAY = "2026-11-01T12:00:00+00:00"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.records.store import NotARecord, RecordStore, StoreError, read_content, to_record, to_text, write_atomically
 from tests.unit.suite.fabricate import gpu_run, record, shuffled
 

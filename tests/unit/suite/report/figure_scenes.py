@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.container import ErrorbarContainer
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.report_scenes import with_memory

@@ -20,7 +20,7 @@ from suite.report.source import read
 from suite.tables.comparison import comparison
 from suite.tables.sheet import to_csv, to_markdown
 from suite.tables.terminal import render
-from suite.validate.files import check_files, find_files
+from suite.validate import check_files, find_files
 from tests.unit.suite.fabricate import BASELINE, optimum, record, rounds
 
 STRANGE = (

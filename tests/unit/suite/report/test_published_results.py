@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.record import record_key
-from suite.records.status import Status
+from suite.records.record import Status, record_key
 from suite.records.store import RecordStore
 from suite.report.publish import differences
 from suite.report.source import read

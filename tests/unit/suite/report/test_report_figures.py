@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.report.figures import figures
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate

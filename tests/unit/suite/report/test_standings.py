@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.report.leaderboard import Leaderboard, leaderboards, standings
 from suite.tables.settings import sweeps
 from suite.tables.statistics import Estimate, met, relative_speed

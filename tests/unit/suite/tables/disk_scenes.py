@@ -6,9 +6,8 @@ from math import exp
 from typing import Any
 
 from suite.records.groups import is_baseline
-from suite.records.measured import DriveSpeed, HeldMemory
+from suite.records.measured import DriveSpeed, DriveTraffic, HeldMemory
 from suite.records.record import Record
-from suite.records.turns import DriveTraffic
 from tests.unit.suite.fabricate import GB, record, turns
 
 GIB, MIB = 1 << 30, 1 << 20

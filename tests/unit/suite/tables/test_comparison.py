@@ -14,8 +14,7 @@ import pytest
 from rich.console import Console
 
 from suite.records.groups import Group, group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.quantities import amount, binary_bytes, duration, percent, relative

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import Group, group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.columns import REST
 from suite.tables.comparison import comparison, line_of, rows_of
 from suite.tables.quantities import MISSING

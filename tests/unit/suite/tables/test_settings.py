@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from suite.records.groups import group_records
+from suite.records.measured import Conditions, MachineState
 from suite.records.record import Record
-from suite.records.turns import Conditions, MachineState
 from suite.tables.settings import CPU_CAVEAT, caption
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record, rounds
 

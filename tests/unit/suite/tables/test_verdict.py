@@ -13,8 +13,7 @@ import pytest
 from scipy.stats import t
 
 from suite.records.groups import group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, record, shuffled, verification
 

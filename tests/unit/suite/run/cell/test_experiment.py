@@ -7,7 +7,7 @@ import torch
 from torchmetrics.functional.classification import binary_auroc
 
 from suite.records.measured import FrequencySource
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run import memory_probes as memory
 from suite.run.cell import experiment, setup
 from suite.run.cell import stream as streams

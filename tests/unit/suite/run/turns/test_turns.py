@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from suite.records.record import Check, Verification
-from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.measured import Turns
+from suite.records.record import Check, Status, Verification
 from suite.run.messages import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
 from suite.run.process import Limits
 from suite.run.turns import contest as module
