@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from suite.records.environment import VIRTUAL_DEVICE
 from suite.records.groups import PublishedRow, published_rows
-from suite.tables.figure_style import BLACK, COLOURS, GREY, look
+from suite.tables.formatting import BLACK, COLOURS, GREY, look
 from workloads.schema import SCHEMAS
 
 HERE = Path(__file__).parent

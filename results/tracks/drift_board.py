@@ -27,7 +27,7 @@ from suite.records.environment import capture
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.models.registry import build
 from suite.simulate.trace import Int32s, Int64s, Trace
-from suite.tables.figure_style import COLOURS, look
+from suite.tables.formatting import COLOURS, look
 from systems.freq_cache.planner.planner import Ids
 from systems.registry import Variant
 from workloads.streams.synthetic import SyntheticWorkload

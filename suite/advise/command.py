@@ -33,7 +33,7 @@ from suite.simulate.options import (
     WorkloadOption,
     parse_ratios,
 )
-from suite.tables.quantities import amount, binary_bytes
+from suite.tables.formatting import amount, binary_bytes
 from suite.tables.terminal import print_line, print_table
 from systems import registry
 from systems.registry import Variant, split_list

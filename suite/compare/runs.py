@@ -34,7 +34,7 @@ class Run:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Every system of every group, in the order of the published tables; of each round the newest record."""
-        return tuple(row for group in group_records(self.files.values()) for row in merged_rows(group) if not row.again)
+        return tuple(row for group in group_records(self.files.values()) for row in merged_rows(group))
 
     @property
     def several_places(self) -> bool:

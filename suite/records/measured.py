@@ -181,7 +181,7 @@ class DriveSpeed(Model):
     """`fio 3.36`, or the suite itself."""
 
 
-class HeldMemory(Model):
+class CgroupLimit(Model):
     """How a process was held to its host budget."""
 
     how: str

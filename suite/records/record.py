@@ -11,16 +11,16 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final, Literal, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import AliasChoices, Field, ValidationInfo, model_validator
 
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.measured import (
     AtLeastOne,
     Broken,
+    CgroupLimit,
     Conditions,
     DriveSpeed,
     FrequencySource,
-    HeldMemory,
     Memory,
     Model,
     Optimum,
@@ -174,12 +174,12 @@ class Measurement(Model):
 
     placement: str
     offloads: bool
-    computes_as: str | None = None
-    """The system whose kernel on whose memory this one is here."""
+    same_kernel_as: str | None = Field(default=None, validation_alias=AliasChoices("same_kernel_as", "computes_as"))
+    """The system whose kernel on whose memory this one is here; `computes_as` in older records."""
     exact: bool = True
     """Whether it leaves the rows that plain training leaves, but for the order of sums."""
-    knew: str
-    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
+    prior_knowledge: str = Field(validation_alias=AliasChoices("prior_knowledge", "knew"))
+    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; `knew` in older records."""
     shares_process: bool = True
     """Whether it may take turns in one process with others."""
     busy_between_steps: bool = False
@@ -192,7 +192,7 @@ class Measurement(Model):
     """None: counted in the first round alone."""
     drive: DriveSpeed | None = None
     """Of the drive that the rows are on; None: they are on none."""
-    held: HeldMemory | None = None
+    held: CgroupLimit | None = None
     """None: the system has no host budget, or keeps no rows on a drive."""
     epoch_samples: int
     """Of the training split."""
@@ -230,7 +230,7 @@ class Record(Model):
     verification: Verification | None = None
     measurement: Measurement | None = None
     turns: Turns | None = None
-    """None: not timed; `measurement.computes_as` or a note says why."""
+    """None: not timed; `measurement.same_kernel_as` or a note says why."""
     optimum: Optimum | None = None
     """None: the system has no cache, or does not count its misses, or a note says why."""
 

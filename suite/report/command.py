@@ -7,8 +7,7 @@ import typer
 
 from suite.records.command_line import FAILED, BadOption, ShownConsole, errors_told
 from suite.records.groups import mixes_virtual
-from suite.report.publish import PAGE, differences, publish
-from suite.report.source import Source, read
+from suite.report.publish import PAGE, Source, differences, publish, read
 from suite.simulate.options import check_output
 
 

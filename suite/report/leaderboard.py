@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from suite.records.groups import BASELINE, Group, is_baseline
 from suite.tables.columns import RATIO
-from suite.tables.quantities import binary_bytes, count, megabytes, relative
+from suite.tables.formatting import binary_bytes, count, megabytes, relative
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache_size, caption, headings, on_drive, sweeps
 from suite.tables.sheet import Block, Column, Sheet, setting_of

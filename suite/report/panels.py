@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocator
 
 from suite.records.groups import Group
-from suite.tables.figure_style import COLOURS, DASHES, MARKERS
+from suite.tables.formatting import COLOURS, DASHES, MARKERS
 from suite.tables.settings import headings
 
 TITLE, LABEL, SMALL = 9.0, 7.0, 6.5

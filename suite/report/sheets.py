@@ -10,7 +10,7 @@ from suite.tables.approximate import approximate_sheet
 from suite.tables.columns import BYTES_OVER_MINIMUM, HIT_RATE, MISSES, PAPER, SYSTEM, hit_rate
 from suite.tables.comparison import line_of
 from suite.tables.disk import disk_sheet
-from suite.tables.quantities import count, duration, megabytes
+from suite.tables.formatting import count, duration, megabytes
 from suite.tables.rows import Row, bytes_moved, counted_with_optimum, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
 from suite.tables.sheet import Block, Column, Sheet, setting_of
@@ -64,7 +64,7 @@ def _measured(group: Group, row: Row) -> dict[str, Any]:
     ended = ("virtual device" if group.on_virtual_device else "measured") + (
         ", not verified" if row.verified == "no" else ""
     )
-    own = ("noise", "computes_as", "verified", "status", "system", *(column.name for column in PAPER))
+    own = ("noise", "same_kernel_as", "verified", "status", "system", *(column.name for column in PAPER))
     return {
         **setting_of(row.records),
         **{name: line[name] for name in own},

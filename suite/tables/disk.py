@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Record, Status
-from suite.tables.columns import AUROC, KNEW, STATUS
-from suite.tables.quantities import amount, binary_bytes, count, gigabytes, percent, relative
+from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS
+from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
 from suite.tables.sheet import Block, Column, Line, Sheet, setting_of
@@ -45,7 +45,7 @@ _BESIDE_RAM: Final = Column(
 COLUMNS: Final = {
     Step.WHOLE: (
         *_NAMES,
-        KNEW,
+        PRIOR_KNOWLEDGE,
         Column(words="samples/s", name="samples_per_s", show=amount, noisy=True),
         _BESIDE_RAM,
         AUROC,
@@ -258,7 +258,10 @@ def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
             **setting_of(row.records),
             "step": step.value,
             "budget": budget,
-            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s", "noise", "builds", "auroc")},
+            **{
+                name: getattr(row, name)
+                for name in ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc")
+            },
             "ratio": row.relative,
             **{f"over_{name}": over.get(name) for name in RIVALS},
             **_reading(group, row),

@@ -7,7 +7,7 @@ from typing import Final
 
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
-from suite.tables.quantities import MISSING, binary_bytes, gigabytes, relative, score
+from suite.tables.formatting import MISSING, binary_bytes, gigabytes, relative, score
 from suite.tables.rows import baseline_repeat, one_line
 
 CPU_CAVEAT: Final = (

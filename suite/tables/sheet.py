@@ -18,7 +18,7 @@ from suite.records.command_line import printable
 from suite.records.groups import device_title
 from suite.records.record import Record
 from suite.records.store import write_atomically
-from suite.tables.quantities import MISSING
+from suite.tables.formatting import MISSING
 from suite.tables.statistics import Estimate, spread_out
 
 Line = Mapping[str, Any]
@@ -60,7 +60,7 @@ class Column:
         if self.name in line.get("printed", ()):
             return str(line["printed"][self.name])
         if value is None or value == "" or value != value:  # noqa: PLR0124 - not a number
-            kernel = line.get("computes_as") if self.noisy else None
+            kernel = line.get("same_kernel_as") if self.noisy else None
             return MISSING if kernel is None else f"= {kernel}"
         return self.show(value, line.get("noise")) if self.noisy else self.show(value)
 

@@ -65,7 +65,7 @@ def sentence(clauses: Sequence[str]) -> str:
 def _is_rival(row: Row) -> bool:
     """Whether the verdict speaks of a system that ended ok; one that was not verified is a control."""
     measure = is_baseline(row.system) or base_name(row.system) == REFERENCE
-    return not measure and row.passed and row.computes_as is None
+    return not measure and row.passed and row.same_kernel_as is None
 
 
 def strays(row: Row, like: Row) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from suite.records.groups import published_rows
 from suite.report.publish import alike
-from suite.tables.figure_style import look
+from suite.tables.formatting import look
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "device_memory"

@@ -149,9 +149,9 @@ def measure(
     measurement = Measurement(
         placement=placement.label,
         offloads=placement.offloads,
-        computes_as=placement.computes_as,
+        same_kernel_as=placement.same_kernel_as,
         exact=system.exact,
-        knew=system.knew,
+        prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
         timing=timing_of(cell, runs=runs, plan=plan, reporter=reporter),

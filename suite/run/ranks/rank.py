@@ -128,7 +128,7 @@ def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
     traffics = [one for one in group.of_all(measured.traffic) if one is not None]
     return measured.model_copy(
         update={
-            "computes_as": None,
+            "same_kernel_as": None,
             "shares_process": False,
             "busy_between_steps": False,
             "memory": account.memory_of_all(group.of_all(measured.memory)),

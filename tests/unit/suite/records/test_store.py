@@ -172,6 +172,12 @@ def test_record_that_lacks_a_field_names_it() -> None:
         to_record(content)
 
 
+def test_names_of_fields_in_older_records_are_read() -> None:
+    ours = record()
+    older = to_text(ours).replace('"prior_knowledge":', '"knew":').replace('"same_kernel_as":', '"computes_as":')
+    assert to_record(json.loads(older)) == ours
+
+
 def test_bare_nan_is_read(store: RecordStore) -> None:
     path = store.write(record())
     path.write_text(json.dumps(json.loads(path.read_text()) | {"wall_s": math.nan}))

@@ -35,7 +35,7 @@ def test_systems_that_raced_elsewhere_are_named() -> None:
     others = [record(name, setting={"turn_steps": 1}) for name in ("full_gpu", "a")]
     turns = "1 round x 3 builds x 4 turns of 1 step, one process, cache[tier=disk]: own process;"
     assert turns in captioned([*others, apart])
-    assert "turns of" not in captioned([record("a", computes_as="full_gpu")])
+    assert "turns of" not in captioned([record("a", same_kernel_as="full_gpu")])
 
 
 def test_of_several_tables_in_one_the_widest_noise_is_told_and_no_size() -> None:
