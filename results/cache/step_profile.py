@@ -33,7 +33,7 @@ from suite.records.command_line import parse_workloads
 from suite.records.environment import VIRTUAL_DEVICE, capture
 from suite.records.record import Cell
 from suite.records.scales import SCALES
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     show(record)
     if options.out is not None:
-        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        write_json(options.out, record)
     if options.picture is not None:
         draw(record, options.picture)
 

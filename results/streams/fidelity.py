@@ -37,6 +37,7 @@ from compared_rows import (
 )
 from fit_profiles import STATISTICS_FILE
 
+from suite.records.store import write_json
 from workloads.schema import SCHEMAS
 
 BATCH = 2048
@@ -281,7 +282,7 @@ def main() -> int:
     sys.stdout.write(pd.DataFrame(map(cells, lines), columns=titles).to_string(index=False) + "\n")
     if arguments.out:
         record = [asdict(line) | {"off": line.off, "holds": line.holds} for line in lines]
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.out, record)
     return 0 if all(line.holds for line in lines) else 1
 
 

@@ -21,7 +21,7 @@ from suite.records.environment import capture
 from suite.records.measured import Turns
 from suite.records.record import Record, Status
 from suite.records.scales import SCALES
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "summary": summary,
         "contests": contests,
     }
-    write_atomically(asked.out, json.dumps(record_of_all) + "\n")
+    write_json(asked.out, record_of_all, indent=None)
 
 
 def pairs(contest: dict, record: Record) -> list[tuple[float, float, float]]:

@@ -141,6 +141,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, content: object, *, indent: int | None = 1) -> None:
+    """Write a value as JSON, whole or not at all; raises as `write_atomically` does."""
+    write_atomically(path, json.dumps(content, indent=indent) + "\n")
+
+
 def read_content(path: Path) -> dict[str, Any]:
     """The JSON object in a file, of the schema version that this suite reads.
 
