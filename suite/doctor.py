@@ -19,12 +19,9 @@ from rich.text import Text
 
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import ask_nvml, installed_versions, visible_gpu
-from suite.records.scales import FULL, HOST_OVERHEAD
 from suite.run.conditions import MachineMonitor
 from suite.run.control_groups import granted_cpus
 from suite.run.drive import IN_MEMORY, file_system
-from suite.run.memory_probes import available_host_bytes
-from workloads.schema import DATASETS
 
 TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
@@ -32,7 +29,6 @@ _FBGEMM = ("fbgemm-gpu", "fbgemm-gpu-cpu")
 _OTHERS_WARNING, _OTHERS_PROBLEM = 0.05, 0.25
 """Shares of the CPUs that other processes take."""
 _STOLEN_WARNING = 0.01
-_LEAST_MEMORY_BYTES = 2 * 10**9
 _LEAST_FREE_BYTES = 10**9
 _USED_BYTES, _USED_SHARE = 1 << 30, 0.02
 """Memory of the GPU in use: the driver itself keeps some hundred MiB, more on larger devices."""
@@ -111,24 +107,6 @@ def cpu_quota(root: Path = Path("/")) -> Finding:
         f"the container may use {granted:.1f} CPUs but sees {len(cpus)}: cells start a thread for each, and all of "
         "them stand still whenever the quota is used up",
         f"Give it CPUs instead of a quota (`docker run --cpuset-cpus ...`), or `taskset -c {first}`.",
-    )
-
-
-def memory() -> Finding:
-    """Available memory beside what the tables of published sizes take."""
-    available_bytes = available_host_bytes()
-    seen = f"{available_bytes / 1e9:.1f} GB available"
-    if available_bytes < _LEAST_MEMORY_BYTES:
-        return problem(seen, "Free memory, grant the container more, or measure at --scale smoke.")
-    row_bytes = FULL.embedding_dim * 4 * HOST_OVERHEAD
-    needs = {schema.name: row_bytes * schema.table_rows for schema in DATASETS.values()}
-    lacking = [f"{name} takes about {n / 1e9:.1f} GB" for name, n in needs.items() if n > available_bytes]
-    if not lacking:
-        return ok(f"{seen}, enough for every dataset at every scale")
-    return ok(
-        f"{seen}; at --scale full {', '.join(lacking)}",
-        "Scale small fits. For full: a larger machine, a smaller --embedding-dim, or tables on disk "
-        "(`--systems 'freq_cache[tier=file]'`).",
     )
 
 
@@ -220,7 +198,6 @@ def examine(*, seconds: float) -> dict[str, Finding]:
         "load": partial(load, seconds=seconds),
         "governor": governor,
         "CPU quota": cpu_quota,
-        "memory": memory,
         "results directory": partial(room, Path("results"), "Name a directory on a local disk with --out."),
         "temporary directory": partial(room, Path(tempfile.gettempdir()), "Set TMPDIR to a directory on a local disk."),
         "packages": matching_packages,
@@ -254,7 +231,7 @@ def doctor_command(
 ) -> None:
     """What on this machine would spoil a benchmark, each finding with a remedy.
 
-    Looks at load, governor, CPU quota, room in memory and on disk, packages, the GPU's link and who uses the GPU. It
+    Looks at load, governor, CPU quota, room on disk, packages, the GPU's link and who uses the GPU. It
     only reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
 
     For example: `python -m suite doctor --strict --seconds 10`.

@@ -16,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from matplotlib import image
 from matplotlib.figure import Figure
 from PIL import Image
 from pydantic import ValidationError
@@ -37,8 +36,6 @@ PAGE = "index.html"
 _DPI, _SHADES, _NEARLY_WHITE = 300, 128, 250
 _POINTS = 0.01
 """Coordinates may differ by so much."""
-_SHADE = 0.002
-"""Pixels may differ by so much on average, of 1 from black to white."""
 _DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -182,12 +179,11 @@ def differences(source: Source, out: Path) -> list[str]:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Whether two files of one name say the same: words are equal, and what is drawn nearly so."""
+    """Whether two files of one name say the same: words are equal, and what is drawn nearly so. A PNG is its SVG."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    if one.suffix == ".png":
-        pictures = [image.imread(path)[..., :3].astype(np.float64) for path in (one, other)]
-        return pictures[0].shape == pictures[1].shape and float(np.abs(pictures[0] - pictures[1]).mean()) <= _SHADE
+    if one.suffix == ".png":  # drawn with the SVG of its name
+        return alike(one.with_suffix(".svg"), other.with_suffix(".svg"))
     if one.suffix not in (".svg", ".html"):
         return False
     (words, places), (others, elsewhere) = (_apart(path.read_text(encoding="utf-8")) for path in (one, other))

@@ -82,20 +82,6 @@ def test_clock_that_the_kernel_does_not_control_is_unknown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("available_bytes", "level", "words"),
-    [
-        (4 * 10**11, "ok", "enough for every dataset"),
-        (3 * 10**10, "ok", "criteo_1tb takes about 113.9 GB"),
-        (10**9, "problem", "1.0 GB available"),
-    ],
-)
-def test_memory_is_told_beside_what_tables_take(monkeypatch, available_bytes, level, words):
-    monkeypatch.setattr(doctor, "available_host_bytes", lambda: available_bytes)
-    found, text = said(doctor.memory())
-    assert (found, words in text) == (level, True), text
-
-
-@pytest.mark.parametrize(
     ("free_bytes", "kind", "writable", "level", "words"),
     [
         (10**12, "ext4", True, "ok", "1000.0 GB free"),
