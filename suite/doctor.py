@@ -35,7 +35,7 @@ _USED_BYTES, _USED_SHARE = 1 << 30, 0.02
 
 
 class Level(enum.StrEnum):
-    """How bad a finding is, worst first."""
+    """Severity of a finding, worst first."""
 
     PROBLEM = "problem"
     """Figures measured now would be wrong, or there would be none."""
@@ -81,7 +81,7 @@ def load(*, seconds: float) -> Finding:
 
 
 def governor(root: Path = Path("/")) -> Finding:
-    """What decides on the clock of the cores (the kernel's Documentation/admin-guide/pm/cpufreq.rst)."""
+    """The governor decides on the clock of the cores (the kernel's Documentation/admin-guide/pm/cpufreq.rst)."""
     files = [
         root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor" for cpu in sorted(os.sched_getaffinity(0))
     ]
@@ -173,7 +173,7 @@ def gpu_link(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an 
 
 
 def gpu_in_use(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an opaque handle
-    """Who else computes on the device, and how much of its memory is taken before anything runs."""
+    """Other processes on the device, and how much of its memory is taken before anything runs."""
     pids = [one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu) if one.pid != os.getpid()]
     state = nvml.nvmlDeviceGetMemoryInfo(gpu)
     seen = f"{state.used / 1e9:.1f} of {state.total / 1e9:.1f} GB in use"
@@ -229,7 +229,7 @@ def doctor_command(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit code 1 as well")] = False,
     seconds: Annotated[float, typer.Option(help="How long others' use of the CPUs is watched")] = 2.0,
 ) -> None:
-    """What on this machine would spoil a benchmark, each finding with a remedy.
+    """Find what on this machine would spoil a benchmark, each with a remedy.
 
     Looks at load, governor, CPU quota, room on disk, packages, the GPU's link and who uses the GPU. It
     only reads: nothing is changed. What the machine does not say is `unknown`, with the reason.

@@ -161,7 +161,7 @@ FIGURES = {
     "table_size": (table_size, 480),
     "miss_cost": (miss_cost, 480),
 }
-"""What measures each, and how many batches are enough."""
+"""Function that measures each, and how many batches are enough."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

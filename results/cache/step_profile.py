@@ -1,4 +1,4 @@
-"""Where the time of a step of our cache goes: run as a script, on a CUDA device or a CPU.
+"""Profile of a step of our cache: run as a script, on a CUDA device or a CPU.
 
     python results/cache/step_profile.py [--scale full] [--cache-ratio 0.015] [--system "freq_cache[look_ahead=16]"]
     python results/cache/step_profile.py --picture results/cache/step.svg
@@ -228,7 +228,7 @@ def united(spans: Iterable[tuple[float, float]]) -> Spans:
 
 
 def length(spans: Spans) -> float:
-    """Of all spans together."""
+    """Length of all spans together."""
     return sum(end - start for start, end in spans)
 
 

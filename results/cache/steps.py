@@ -27,7 +27,7 @@ from workloads.dlrm import build_dlrm
 from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
 
 EXPONENT = 1.05
-"""Of every table."""
+"""Exponent of every table's law."""
 _CHUNK = 1 << 22
 _LOAD_ROWS = 1 << 20
 _ROTATING_ROWS = 1_000_000

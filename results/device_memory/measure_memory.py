@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def cells(options: argparse.Namespace) -> list[Cell]:
-    """What is to be measured, at published sizes where `--scale` does not say otherwise."""
+    """Cells to measure, at published sizes where `--scale` does not say otherwise."""
     asked = Options(
         systems=tuple(Variant.parse(_with_managed_rows(str(one))) for one in parse_systems(options.systems)),
         workloads=parse_workloads(options.workloads),
@@ -142,7 +142,7 @@ def measured(cell: Cell) -> dict[str, Any]:
 
 
 def managed_bytes() -> int:
-    """Of all live tensors in unified memory, which torch's allocator does not count."""
+    """Bytes of all live tensors in unified memory, which torch's allocator does not count."""
     found = {}
     for one in gc.get_objects():
         # of these types alone: others, such as shards, have no storage, and to ask some modules' names warns
@@ -171,7 +171,7 @@ def _in_process(cell: Cell) -> dict[str, Any]:
 
 
 def _opened(path: Path) -> dict[str, Any]:
-    """What is measured already, which must be of this device."""
+    """Measurements in a file, which must be of this device."""
     here = capture(threads=torch.get_num_threads())
     if not path.exists():
         return {"environment": here.model_dump(mode="json"), "cells": []}

@@ -83,7 +83,7 @@ def compared(cell: Cell, policy: str, batches: int) -> dict[str, tuple[int, int]
 
 
 def trained(cell: Cell, batches: int) -> tuple[list[int], list[int]]:
-    """What fbgemm counted over so many batches: its cache statistics, and its miss counter."""
+    """Counters of fbgemm over so many batches: its cache statistics, and its miss counter."""
     setup = CellSetup.of(cell)
     spec, workload = setup.spec, setup.workload
     system = FbgemmUVMCaching(spec)

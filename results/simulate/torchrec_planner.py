@@ -46,7 +46,7 @@ BUDGETS = {
 
 
 def proposed(inputs: PlannerInputs, *, hbm_bytes: int, dim: int = DIM) -> dict[str, tuple[int, float]]:
-    """By table: slots that torchrec's planner gives it, all its rows where it promotes it, and misses it expects."""
+    """Slots by table that torchrec's planner proposes, all rows where it promotes one, and misses it expects."""
     constraints = inputs.constraints()
     configs = [
         EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=table.stats.height, embedding_dim=dim)

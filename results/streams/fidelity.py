@@ -151,7 +151,7 @@ def beyond_chance(first: Mask, second: Mask) -> float:
 def farthest_pair(
     pairs: Iterable[tuple[str, tuple[Mask, Mask], tuple[Mask, Mask]]], measure: Callable[[Mask, Mask], float]
 ) -> tuple[str, float, float, float]:
-    """Of pairs of columns, each with its real and its synthetic gaps, the one that is farthest off for its bound.
+    """The pair of columns, each with its real and its synthetic gaps, that is farthest off for its bound.
 
     Returns:
         The pair's name, what the measure says of the real and of the synthetic gaps, and the bound.
@@ -220,7 +220,7 @@ def compare(dataset: str, sample: str, real: Rows, synthetic: Rows, *, bounded: 
 
 
 def farthest(lines: Sequence[Sequence[Line]]) -> list[Line]:
-    """Of the same figures by seed, the worst of each."""
+    """The worst seed of each figure."""
     return [max(same, key=lambda line: abs(line.off)) for same in zip(*lines, strict=True)]
 
 

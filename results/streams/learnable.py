@@ -1,4 +1,4 @@
-"""What a DLRM learns in one epoch of a synthetic stream, and how much of it the embeddings decide.
+"""Quality of a DLRM after one epoch of a synthetic stream, and the share of it that embeddings decide.
 
     nice python results/streams/learnable.py [--datasets avazu,...] [--seeds 0,1] [--scale small] [--out FILE]
     nice python results/streams/learnable.py --datasets mlperf_dlrm_v2
@@ -115,7 +115,7 @@ def _auroc(scores: Iterator[Tensor], labels: Sequence[Tensor]) -> float:
 
 
 def failures(results: Sequence[dict[str, Any]]) -> list[str]:
-    """What does not hold, in words."""
+    """Bounds that do not hold, in words."""
     said = []
     for whole, control in zip(results[::2], results[1::2], strict=True):
         where = f"{whole['dataset']}, seed {whole['seed']}"

@@ -1,4 +1,4 @@
-"""How far rounding alone moves the AUROC of a run: by how much two exact systems may differ.
+"""Spread of AUROC that rounding alone causes: two exact systems may differ by so much.
 
     nice python results/streams/rounding.py --out results/streams/rounding.json
 

@@ -1,4 +1,4 @@
-"""Which caching policy keeps up with a stream that changes: misses over time, and one sentence for each track.
+"""Misses of caching policies over time on streams that change, and one sentence for each track.
 
     python results/tracks/drift_board.py --out results/tracks
 
@@ -40,7 +40,7 @@ SAMPLES = {
     "avazu, real rows": ("avazu_sample.csv.gz", ",", 0, 3),
     "criteo_kaggle, real rows": ("criteo_kaggle_sample.tsv.gz", "\t", None, 14),
 }
-"""Of real rows in the order of time: file, separator, header, and first column of ids."""
+"""Samples of real rows in the order of time: file, separator, header, and first column of ids."""
 OURS, FBGEMM, COLOSSALAI = "freq_cache", "fbgemm_uvm_caching", "colossalai"
 POLICIES = {
     "static": Variant(OURS, (("policy", "static"),)),
@@ -202,7 +202,7 @@ def learners(stream: Stream) -> list[str]:
 
 
 def ageing(stream: Stream, name: str) -> float:
-    """By how much misses, relative to the optimum's, are higher in the last third than in the first; 0: not at all."""
+    """Growth of misses, relative to the optimum's, from the first third to the last; 0: none."""
     relative = counted(stream, name) / counted(stream, OPTIMUM)
     third = len(relative) // 3
     return float(relative[-third:].mean() / relative[:third].mean() - 1)
@@ -215,7 +215,7 @@ def batches_to_reach(stream: Stream, name: str, misses: float, bin_batches: int)
 
 
 def verdict(stream: Stream, bin_batches: int) -> str:
-    """Who misses least, what frequencies known beforehand are worth, whose counts grow old, and who learns how fast."""
+    """One sentence on the policy that misses least, the worth of known frequencies, ageing and speed of learning."""
     level, best = levels(stream), learners(stream)[0]
     parts = [f"`{best}` misses least of what learns by itself, {level[best] / level[OPTIMUM]:.2f} times the optimum"]
     if best != "lfu":
@@ -237,7 +237,7 @@ def verdict(stream: Stream, bin_batches: int) -> str:
 
 
 def on_page(record: Mapping[str, Any]) -> str:
-    """What docs/tracks.md shows of a board: misses per batch, and a verdict for each stream."""
+    """The part of docs/tracks.md that shows a board: misses per batch, and a verdict for each stream."""
     lines = ["| stream | " + " | ".join(SHOWN) + " |", "|---|" + "--:|" * len(SHOWN)]
     said = []
     for name, stream in record["streams"].items():

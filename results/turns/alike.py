@@ -1,4 +1,4 @@
-"""How far apart the suite puts equal systems, and how often its interval leaves out 1: the baseline beside itself.
+"""Distance that the suite measures between equal systems: copies of the baseline beside each other.
 
     python results/turns/alike.py --out results/turns/alike.json
 

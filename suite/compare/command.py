@@ -22,7 +22,7 @@ _LEGEND = (
 _LISTED = 12
 """Cells named in one line before the rest is counted."""
 _TOLD = (Unjudged.SAME_RECORDS, Unjudged.NO_BASELINE, Unjudged.NO_INTERVAL)
-"""Why a speed is not compared, where that is worth a line."""
+"""Reasons for not comparing a speed that are worth a line."""
 
 
 def compare_command(

@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 class Unjudged(enum.Enum):
-    """Why a change of speed cannot be told from noise: what is the matter, and what to do."""
+    """Reasons why a change of speed cannot be told from noise, each with a remedy."""
 
     NOT_MEASURED = ("not timed in both runs", "run systems that end ok in both, and not with another one's kernel")
     SAME_RECORDS = (
@@ -268,7 +268,7 @@ def _difference(quantity: Quantity, old: float | None, new: float | None) -> tup
 
 
 def _differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
-    """What differs between where two runs were measured; several values where a run mixes them, the latest last."""
+    """Differences between two runs' environments; several values where a run mixes them, the latest last."""
     old, new = (_environment(record for row in rows for record in row.records) for rows in (before, after))
     for name in dict.fromkeys([*old, *new]):
         values = [", ".join(side.get(name, ["none"])) for side in (old, new)]
@@ -296,7 +296,7 @@ def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:
 
 
 def _warnings(before: Run, after: Run, pairs: pd.DataFrame) -> Iterator[str]:
-    """What a reader has to know before the numbers."""
+    """Warnings to read before the numbers."""
     if any(place(old) != place(new) for old, new in zip(pairs["row_a"], pairs["row_b"], strict=True)):
         yield "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."
     for run, rows in ((before, pairs["row_a"]), (after, pairs["row_b"])):

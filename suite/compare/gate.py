@@ -14,7 +14,7 @@ PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """What the gate found, where the share `threshold` of speed may be lost.
+    """Result of the gate, where the share `threshold` of speed may be lost.
 
     Attributes:
         judged: How many cells have a change of speed that could be told from noise.
@@ -36,7 +36,7 @@ class GateResult:
 
     @property
     def remedies(self) -> list[str]:
-        """What to do so that the gate can judge."""
+        """Remedies so that the gate can judge."""
         return [f"{reason.reason}: {reason.remedy}" for reason in self.unjudged]
 
     def content(self) -> dict[str, object]:

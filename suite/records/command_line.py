@@ -1,4 +1,4 @@
-"""What command lines share: options' values, errors as a sentence, and text that only reads as text."""
+"""Shared by command lines: options' values, errors as a sentence, and text that only reads as text."""
 
 import enum
 import io
@@ -29,7 +29,7 @@ class BadOption(ValueError):
 
 
 class ScaleName(enum.StrEnum):
-    """How large a run is."""
+    """Sizes of a run."""
 
     SMOKE = "smoke"
     SMALL = "small"
@@ -72,7 +72,7 @@ def _synthetic(name: str, flag: str) -> str:
 def parse_prepared(
     text: str, folders: Mapping[str, Path], *, data_dir: Path, flag: str = "--workloads"
 ) -> tuple[str, ...]:
-    """Of the datasets that `data_dir` holds, those that `flag` names, each once; `all`: published ones first.
+    """The datasets of `data_dir` that `flag` names, each once; `all`: published ones first.
 
     Raises:
         BadOption: one is not there.

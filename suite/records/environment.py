@@ -1,4 +1,4 @@
-"""Where a cell runs: machine, packages and code, captured without importing torch."""
+"""Machine, packages and code that a cell runs on, captured without importing torch."""
 
 import hashlib
 import importlib.metadata
@@ -42,14 +42,14 @@ DISTRIBUTIONS = (
 )
 
 VIRTUAL_DEVICE = "Virtual CUDA device in host memory"
-"""What a GPU calls itself that is host memory behind a runtime of the tests' own. No time of it means anything."""
+"""Model name of the tests' virtual GPU, which is host memory behind a runtime of their own. Its times mean nothing."""
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _GIT_TIMEOUT_S = 20
 
 
 class Environment(Model):
-    """Where a cell ran. `machine` digests what is stable; the rest is for the reader."""
+    """Machine, packages and code of a cell. `machine` digests what is stable; the rest is for the reader."""
 
     machine: str
     """Digest of CPU model, core count, memory and GPU model: equal on equal machines."""
@@ -157,7 +157,7 @@ def visible_gpu() -> Gpu | None:
 
 
 def device_name(device: str) -> str:
-    """What tells the device that computes from the others of the machine: `cpu`, or `cuda-` and the GPU's UUID."""
+    """A name for the device that computes, unique on the machine: `cpu`, or `cuda-` and the GPU's UUID."""
     gpu = visible_gpu() if device == "cuda" else None
     return f"{device}-{gpu.uuid}" if gpu is not None and gpu.uuid else device
 

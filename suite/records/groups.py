@@ -1,4 +1,4 @@
-"""Which records may be compared with each other, and the rows that the paper published."""
+"""Groups of records that may be compared with each other, and the rows that the paper published."""
 
 import csv
 from collections import defaultdict
@@ -21,7 +21,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class GroupKey:
-    """What records must share to stand in one table, in the order of tables.
+    """Records stand in one table if they share this key; keys are in the order of tables.
 
     Attributes:
         size: Of the cache, or of memory beside a drive: bytes, else a share of all rows; `setting` implies it.
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def environment(self) -> Environment:
-        """Where the group ran; versions may differ between records."""
+        """The environment of the group's first record; versions may differ between records."""
         return self.records[0].environment
 
     @property
@@ -121,7 +121,7 @@ def mixes_virtual(records: Iterable[Record]) -> bool:
 
 
 def device_title(cell: Cell, environment: Environment) -> str:
-    """What the lookups ran on: the GPU model, or the CPU model with its cores."""
+    """Name of the device that computed lookups: the GPU model, or the CPU model with its cores."""
     if cell.device == "cuda":
         return environment.gpu or "CUDA device of unknown model"
     return f"{environment.cpu}, {environment.cores} cores"
@@ -142,7 +142,7 @@ NOTE = (
     "Criteo Kaggle is the whole table, 16.10 GiB. torchrec's GPU memory equals the whole table on Criteo Kaggle and "
     "Avazu, so these rows, called UVM by the source, ran mostly or entirely out of GPU memory."
 )
-"""What a reader of the published rows has to know. Ours, not the source's."""
+"""Remark below published rows. Ours, not the source's."""
 
 
 class PublishedRow(Model):

@@ -47,12 +47,12 @@ def refuse(model: str, broken: Iterable[Broken]) -> None:
 
 
 class Timing(Model):
-    """How long the parts of a cell took in its own process. Throughput is not among them: see `Turns`."""
+    """Durations of the parts of a cell in its own process. Throughput is not among them: see `Turns`."""
 
     data_s_per_step: float
     """Making one batch, or waiting until it was made, outside the training clock; mean over all steps."""
     batches_made: str
-    """By whom batches were made, and when; see `suite.run.cell.feed`."""
+    """The maker of batches, and when it makes them; see `suite.run.cell.feed`."""
     producers: int
     training_threads: int
     build_s: float
@@ -79,10 +79,10 @@ class Quality(Model):
     accuracy: Share
     samples: int
     best_auroc: Share | None = None
-    """Of the model that planted the labels, on the same test samples' stream; None where labels are real."""
+    """AUROC of the model that planted the labels, on the same test samples' stream; None where labels are real."""
     final_loss: float
     points: tuple[QualityPoint, ...] = ()
-    """Of the parts of training, in order."""
+    """Quality in each part of training, in order."""
 
 
 class Memory(Model):
@@ -91,7 +91,7 @@ class Memory(Model):
     device_allocated_bytes: int | None = None
     device_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
-    """Of this process after training, its CUDA context included, as NVML says."""
+    """Used by this process after training, its CUDA context included, as NVML says."""
     host_peak_rss_bytes: int
     host_baseline_rss_bytes: int
     """Resident after imports, before the model is built."""
@@ -116,7 +116,7 @@ class Traffic(Model):
     planning_wait_s: float | None = None
     fetch_wait_s: float | None = None
     write_back_wait_s: float | None = None
-    """What the training thread waited for plans, reads and write-backs, or took to do them itself."""
+    """Seconds that the training thread waited for plans, reads and write-backs, or took to do them itself."""
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where known."""
 
@@ -141,7 +141,7 @@ class Traffic(Model):
 
     @property
     def wait_s(self) -> float | None:
-        """What the training thread waited in all."""
+        """Seconds that the training thread waited in all."""
         waits = (self.planning_wait_s, self.fetch_wait_s, self.write_back_wait_s)
         return None if None in waits else sum(wait for wait in waits if wait is not None)
 
@@ -154,7 +154,7 @@ class Traffic(Model):
 
 
 class FrequencySource(Model):
-    """Where the frequencies came from that a system asked for."""
+    """Source of the frequencies that a system asked for."""
 
     prefix: float
     """Share of the training split, from its beginning."""
@@ -172,7 +172,7 @@ class DriveSpeed(Model):
     file_system: str
     """Kind, such as `ext4`."""
     read_bytes: AtLeastOne
-    """Of every read."""
+    """Size of every read."""
     reads_per_s_depth_1: float
     """One after the other."""
     reads_per_s_depth_32: float
@@ -182,7 +182,7 @@ class DriveSpeed(Model):
 
 
 class CgroupLimit(Model):
-    """How a process was held to its host budget."""
+    """The control group that held a process to its host budget."""
 
     how: str
     """`memory control group, version 2`, say."""
@@ -201,9 +201,9 @@ class RankShare(Model):
     """
 
     table_bytes: int
-    """Of its rows and their optimizer state, in whatever tier they all are."""
+    """Bytes of its rows and their optimizer state, in whatever tier they all are."""
     device_bytes: int
-    """Of its rows and their state on the device (on a CPU, in the RAM that plays its part), by the system's account."""
+    """Bytes of its rows and state on the device (on a CPU, in the RAM that plays its part), by the system's account."""
     host_peak_rss_bytes: int
     device_reserved_bytes: int | None = None
     lookups: int | None = None
@@ -222,9 +222,9 @@ class Ranks(Model):
     steps: AtLeastOne
     """Counted, over which bytes and lookups are sums."""
     steps_per_s: float | None
-    """Of all training steps together, in the cell's own processes. None: of a virtual device."""
+    """Over all training steps together, in the cell's own processes. None: of a virtual device."""
     shares: tuple[RankShare, ...]
-    """By rank."""
+    """Shares of the ranks, in order."""
 
 
 class Optimum(Model):
@@ -251,7 +251,7 @@ Times = Annotated[tuple[Annotated[tuple[_Second, ...], Field(min_length=1)], ...
 
 
 class DriveTraffic(Model):
-    """What a process read from and wrote to drives in some steps; reads that the page cache answers do not count."""
+    """Bytes that a process read from and wrote to drives in some steps, without reads that the page cache answers."""
 
     steps: AtLeastOne
     read_bytes: int
@@ -266,18 +266,18 @@ class Turns(Model):
     contest: str
     """Equal for the systems that took turns with each other."""
     way: Literal["one process", "own process", "two by two", "alone"]
-    """Where it was: with all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
+    """With all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
     steps: AtLeastOne
-    """Of every turn."""
+    """Steps per turn."""
     system_s: Times
     """Seconds of every turn, by build; one device synchronisation at each end of a turn."""
     baseline: str | None = None
     baseline_s: Times | None = None
-    """The baseline's in the same turns; of the baseline itself: those of its second copy."""
+    """Times of the baseline in the same turns; in the baseline's record, of its repeat, a participant of its own."""
     losses: Literal["equal", "not compared"] = "not compared"
     """With the baseline's at the end of every turn, bit for bit."""
     data_wait_s: float = 0.0
-    """Of all turns together, spent waiting for a batch."""
+    """Seconds of all turns together that went by waiting for a batch."""
     embedding_s: Times | None = None
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
@@ -308,16 +308,16 @@ class MachineState(Model):
     cpu_mhz: float | None = None
     """Mean clock of the CPUs."""
     cpu_celsius: float | None = None
-    """Of the hottest sensor on the CPU."""
+    """Temperature at the hottest sensor on the CPU."""
     cpu_throttled: int | None = None
-    """How often heat has slowed down a core since the machine started, over all cores."""
+    """Times that heat has slowed down a core since the machine started, over all cores."""
     gpu_mhz: int | None = None
     """Clock of the GPU's processors."""
     gpu_celsius: int | None = None
     gpu_throttle_reasons: int | None = None
-    """Why the GPU's clock is held back, as the bits of NVML's `nvmlClocksThrottleReason...`."""
+    """Reasons that hold back the GPU's clock, as the bits of NVML's `nvmlClocksThrottleReason...`."""
     gpu_throttled_s: float | None = None
-    """For how long heat has held back the GPU's clock since the driver was loaded."""
+    """Seconds that heat has held back the GPU's clock since the driver was loaded."""
     gpu_processes: int | None = None
     """Processes of others that have the GPU."""
 
@@ -328,7 +328,7 @@ class Conditions(Model):
     start: MachineState
     end: MachineState
     others_cpu_share: float | None = None
-    """Of the CPUs that the run may use, the share of time from start to end that other processes took. None: a system
-    failed, so our own time is not known, or the machine does not say."""
+    """Share of the CPUs' time from start to end that other processes took, over the CPUs that the run may use. None: a
+    system failed, so our own time is not known, or the machine does not say."""
     stolen_cpu_share: float | None = None
     """Share of that time that a hypervisor gave to other guests."""

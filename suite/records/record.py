@@ -1,4 +1,4 @@
-"""What one run of one cell leaves behind: its configuration, its environment and what was measured.
+"""A record of one run of one cell: its configuration, its environment and its measurements.
 
 The models below are the schema of the JSON files under `results/`, and their validators the rules that hold whenever a
 file is loaded; units end the field names.
@@ -86,19 +86,19 @@ class Cell(Model):
     cache_ratio: float | None = None
     device_budget_bytes: AtLeastOne | None = None
     host_budget_bytes: AtLeastOne | None = None
-    """What rows on a drive may take of memory, in all; None: the tables are not on a drive."""
+    """Memory that rows on a drive may take in all; None: the tables are not on a drive."""
     train_steps: int
-    """Of the cell's own process, before the counted ones."""
+    """Steps of the cell's own process before the counted ones."""
     counted_steps: AtLeastOne
     quality_points: int = 0
     """In how many parts of equal length quality is looked at while the cell trains."""
     evaluation_batches: int
     builds: AtLeastOne
-    """How often systems that take turns are built."""
+    """Times that systems which take turns are built."""
     warmup_steps: int
-    """Of every system after every build, before its turns."""
+    """Steps of every system after every build, before its turns."""
     turns: AtLeastOne
-    """Of every system after every build."""
+    """Turns of every system after every build."""
     turn_steps: AtLeastOne
     seed: int
     round: int = 0
@@ -111,7 +111,7 @@ class Cell(Model):
     nodes: int = 1
     """Machines with as many of the ranks each."""
     rendezvous: str | None = None
-    """Where the ranks of several machines meet, `host:port`."""
+    """Meeting point of the ranks of several machines, `host:port`."""
     tf32: bool = False
     """Dense layers multiply in TF32, which NVIDIA devices have from Ampere on, instead of fp32."""
 
@@ -122,7 +122,7 @@ class Cell(Model):
 
     @property
     def round_seed(self) -> int:
-        """Of this round's stream, rows and dense weights: rounds differ by 1."""
+        """Seed of this round's stream, rows and dense weights: rounds differ by 1."""
         return self.seed + self.round
 
     @property
@@ -170,7 +170,7 @@ class Verification(Model):
 
 
 class Measurement(Model):
-    """What a cell measured in its own process: all but speed (a `wrong_answer` one keeps its verification alone)."""
+    """Measurements of a cell's own process: all but speed (a `wrong_answer` one keeps its verification alone)."""
 
     placement: str
     offloads: bool
@@ -179,7 +179,7 @@ class Measurement(Model):
     exact: bool = True
     """Whether it leaves the rows that plain training leaves, but for the order of sums."""
     prior_knowledge: str = Field(validation_alias=AliasChoices("prior_knowledge", "knew"))
-    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; `knew` in older records."""
+    """Prior knowledge of the id stream: `nothing`, `the past`, `training frequencies`, ...; `knew` in older records."""
     shares_process: bool = True
     """Whether it may take turns in one process with others."""
     busy_between_steps: bool = False
@@ -191,11 +191,11 @@ class Measurement(Model):
     traffic: Traffic | None = None
     """None: counted in the first round alone."""
     drive: DriveSpeed | None = None
-    """Of the drive that the rows are on; None: they are on none."""
+    """Speed of the drive that the rows are on; None: they are on none."""
     held: CgroupLimit | None = None
     """None: the system has no host budget, or keeps no rows on a drive."""
     epoch_samples: int
-    """Of the training split."""
+    """Samples of the training split."""
     frequencies: FrequencySource | None = None
     """None: the system asked for none."""
     ranks: Ranks | None = None
@@ -211,7 +211,7 @@ class Record(Model):
     cell: Cell
     status: Status
     reason: str = ""
-    """Why the status is not `ok`, with the remedy; empty otherwise."""
+    """Reason of a status that is not `ok`, with the remedy; empty otherwise."""
     phase: str = ""
     """The phase in which a failed cell ended."""
     started_at: str
@@ -221,11 +221,11 @@ class Record(Model):
     or one more than the largest there, where the clock has stepped back. None: the record is older than this field."""
     wall_s: float
     notes: tuple[str, ...] = ()
-    """What the harness changed or could not do, said aloud."""
+    """Changes that the harness made, and things that it could not do."""
     disturbed: tuple[str, ...] = ()
-    """What else took the machine's time while turns were taken, or slowed it down, a sentence each."""
+    """Interference: other load, or heat, while turns were taken, a sentence each."""
     conditions: Conditions | None = None
-    """Of the machine, while turns were taken. None: this system took none."""
+    """State of the machine while turns were taken. None: this system took none."""
     environment: Environment
     verification: Verification | None = None
     measurement: Measurement | None = None

@@ -168,7 +168,7 @@ def _draw_by_budget(axes: Axes, rows: Sequence[Line], systems: Sequence[str]) ->
 
 
 def _bar(one: Line) -> tuple[float, float]:
-    """How far the interval goes down and up, in samples/s; not a number where there is none, which draws nothing."""
+    """Lengths of the interval below and above, in samples/s; not a number where there is none, which draws nothing."""
     speed, per_s = one["ratio"], one["samples_per_s"]
     if speed is None or speed.low is None or speed.high is None:
         return math.nan, math.nan

@@ -84,7 +84,7 @@ def takes_part(row: Row) -> bool:
 
 
 def standings(leaderboard: Leaderboard, budget_bytes: int) -> list[dict[str, Any]]:
-    """Who is fastest within so many device bytes, each system with its fastest cell that fits: a line each.
+    """Rank systems within so many device bytes, each with its fastest cell that fits: a line each.
 
     A system too close to call with the first of a place shares that place.
     """

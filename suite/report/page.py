@@ -33,7 +33,7 @@ CAPTIONS = {
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
     "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }
-"""By figure, in the order of the page."""
+"""Captions by figure, in the order of the page."""
 
 
 def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:

@@ -40,7 +40,7 @@ _DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
-"""What matplotlib calls a part of a drawing: a digest of its coordinates."""
+"""Matplotlib's name of a part of a drawing: a digest of its coordinates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def differences(source: Source, out: Path) -> list[str]:
-    """What `publish` would change in a directory, a sentence per file; nothing is written there.
+    """List what `publish` would change in a directory, a sentence per file; nothing is written there.
 
     Figures may differ as `alike` allows, everything else not at all.
     """

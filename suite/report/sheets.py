@@ -100,7 +100,7 @@ def _published(row: PublishedRow) -> dict[str, Any]:
 
 
 def anatomy_sheet(groups: Sequence[Group]) -> Sheet:
-    """Where the bytes of every system lie and what they are for: a block per group in which a system says so."""
+    """Bytes of every system by tier and purpose: a block per group in which a system gives an account."""
     columns = (
         SYSTEM,
         Column(words="tier", name="tier", text=True, definition="device (RAM on a CPU), host (RAM), disk."),
@@ -117,7 +117,7 @@ def anatomy_sheet(groups: Sequence[Group]) -> Sheet:
 
 
 def _parts(row: Row) -> list[dict[str, Any]]:
-    """By tier and purpose as they are listed in the contract, then all of them together."""
+    """Bytes by tier and purpose as they are listed in the contract, then all of them together."""
     accounts = [measurement.memory.anatomy_bytes for measurement in row.measurements]
     sizes = {
         (tier.value, purpose.value): max(known)
@@ -135,7 +135,7 @@ def _parts(row: Row) -> list[dict[str, Any]]:
 
 
 def optimal_sheet(groups: Sequence[Group]) -> Sheet:
-    """How far every cache is from the optimum: a block per group in which one was simulated."""
+    """Distance of every cache to the optimum: a block per group in which one was simulated."""
     columns = (
         SYSTEM,
         Column(words="cache ratio", name="cache_ratio", show=lambda ratio: f"{100 * ratio:g} %"),
@@ -162,7 +162,7 @@ def optimal_sheet(groups: Sequence[Group]) -> Sheet:
 
 
 def _beside_optimum(row: Row) -> list[dict[str, Any]]:
-    """Of the round that was counted and has an optimum; nothing where there is no such round."""
+    """The line of the round that was counted and has an optimum; nothing where there is no such round."""
     found = counted_with_optimum(row.records) if row.measured_rounds else None
     if found is None:
         return []

@@ -18,13 +18,13 @@ from suite.tables.verdict import listed, never, sentence, strays, widened
 from workloads.schema import SCHEMAS
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
-"""What others would do with rows on a drive; every system beside the baseline is compared with them."""
+"""Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
 _ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
 class Step(StrEnum):
-    """What was timed."""
+    """The timed part of training."""
 
     WHOLE = "the whole DLRM step"
     EMBEDDING = "the embedding step alone"
@@ -177,7 +177,7 @@ def _span(values: Sequence[int]) -> str:
 
 
 def disk_verdict(sweep: Sequence[Group]) -> str:
-    """What the fastest system gives at each budget, and what cannot be said."""
+    """The fastest system at each budget, in one sentence, and what cannot be said."""
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
     like = {one["budget"]: one["row"] for one in whole if is_baseline(one["system"])}
     fit = [one for one in whole if is_sound(one) and not is_baseline(one["system"])]
@@ -202,7 +202,7 @@ def disk_verdict(sweep: Sequence[Group]) -> str:
 
 
 def _at(one: Line, alone: Line) -> str:
-    """How a system does at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
+    """A system's speed at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
     speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
     said = f"at {binary_bytes(one['budget'])} {one['system']} trains at {speed}"
     # the whole step is compared only where the embedding step is not: computation hides what rows cost
@@ -287,7 +287,7 @@ def _fastest(rows: Sequence[Row], name: str) -> Row | None:
 
 
 def _reading(group: Group, row: Row) -> dict[str, float]:
-    """What was read and written in the turns of all rounds, per sample, and how that compares; NaN: not known."""
+    """Reads and writes per sample in the turns of all rounds, beside drive and misses; NaN: not known."""
     runs = row.records if row.measured_rounds else ()
     taken = [(run.turns.drive, run.cell.batch_size) for run in runs if run.turns and run.turns.drive]
     samples = sum(drive.steps * batch for drive, batch in taken) or math.nan

@@ -44,7 +44,7 @@ def amount(value: float | None, noise: float | None = None) -> str:
 
 
 def decimals(value: float, noise: float | None = None) -> int:
-    """How many decimals `amount` shows of a number other than 0; negative where noise moves digits before the point."""
+    """Decimals that `amount` shows of a number other than 0; negative where noise moves digits before the point."""
     size = math.floor(math.log10(abs(value)))
     enough = 0 if size >= 3 else 1 if size == 2 else 2 if size >= -1 else 1 - size
     return max(-size, min(enough, -math.floor(math.log10(noise * abs(value))))) if noise else enough

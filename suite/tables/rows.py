@@ -13,7 +13,7 @@ from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_ba
 from systems.answers import Purpose
 
 WAIT_SHARE = 0.02
-"""Of a system's turns, above which waiting for batches is said beside the numbers."""
+"""Share of a system's turns above which waiting for batches is noted beside the numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:
 
 
 def failure(ended: Row | Record) -> str:
-    """How a system, or one round of it, ended that is not ok, and why."""
+    """Status, phase and reason of a system, or one round of it, that did not end ok."""
     where = f" in phase {ended.phase}" if ended.phase else ""
     return f"{ended.status.value}{where}: {one_line(ended.reason) or 'no reason was recorded'}"
 
@@ -226,7 +226,7 @@ def bytes_moved(traffic: Traffic) -> int | None:
 
 
 def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, Optimum] | None:
-    """What the round that was counted moved, and the least possible; None where no round has both."""
+    """Traffic of the round that was counted, and the least possible; None where no round has both."""
     for run in runs:
         if run.measurement is not None and run.measurement.traffic is not None and run.optimum is not None:
             return run.measurement.traffic, run.optimum
@@ -234,7 +234,7 @@ def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, Optimum] | No
 
 
 def _over_optimum(runs: Sequence[Record]) -> dict[str, Any]:
-    """What was counted per step, relative to the least possible."""
+    """Misses and bytes per step, relative to the least possible."""
     found = counted_with_optimum(runs)
     if found is None:
         return {}
@@ -288,7 +288,7 @@ def one_line(text: str) -> str:
 
 
 def _words(words: Iterable[str]) -> str | None:
-    """What rounds say, each once; None where none says anything."""
+    """The words of all rounds, each once; None where there are none."""
     return " / ".join(dict.fromkeys(words)) or None
 
 
@@ -327,7 +327,7 @@ def _points(measurement: Measurement) -> list[tuple[int, float]]:
 
 
 def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
-    """Where straight lines between the points first reach the target."""
+    """Samples at which straight lines between the points first reach the target."""
     if points and points[0][1] >= target:
         return points[0][0]
     for (before, less), (samples, auroc) in pairwise(points):

@@ -27,7 +27,7 @@ LEGEND: Final = (
     "= does not exist, or not known."
 )
 _HIDDEN: Final = ("noise", "printed", "row")
-"""What no file shows of a line: the noise floor, texts by column as their source prints them, the row behind it."""
+"""Keys of a line that no file shows: the noise floor, texts by column as their source prints them, the row."""
 _WIDE_CELL: Final = 18
 """Characters above which a text cell of a LaTeX table is broken into lines."""
 
@@ -106,7 +106,7 @@ class Sheet:
     title: str
     blocks: tuple[Block, ...]
     lines: tuple[Line, ...] | None = None
-    """Of CSV, where they are not those of the blocks."""
+    """Lines of CSV, where they are not those of the blocks."""
 
     @property
     def legend(self) -> list[str]:
@@ -133,11 +133,11 @@ SETTING: Final = (
     *("batch_size", "embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "host_budget_bytes", "seed"),
     *("setting", "source"),
 )
-"""What a line of raw numbers begins with."""
+"""First keys of a line of raw numbers."""
 
 
 def setting_of(runs: Sequence[Record]) -> dict[str, Any]:
-    """What every line begins with, and the keys of the records behind it."""
+    """First values of a line, and the keys of the records behind it."""
     cell, environment = runs[0].cell, runs[0].environment
     return {
         **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},
