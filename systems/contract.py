@@ -145,7 +145,7 @@ class EmbeddingSystem(nn.Module, ABC):
         return 0
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         """Prior knowledge of the id stream: `nothing`, `the past`, `training frequencies, next batch`."""
         return knowledge(look_ahead=self.look_ahead)
 

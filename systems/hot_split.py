@@ -63,7 +63,7 @@ class HotSplit(CountedSystem):
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         return knowledge("training frequencies")
 
     @property

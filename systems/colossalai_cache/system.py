@@ -90,7 +90,7 @@ class ColossalAICache(EmbeddingSystem):
         return super().support(spec)
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         known = [] if self.spec.frequencies is None else ["training frequencies"]
         return knowledge(*known, *(["the past"] if self.spec.parameters["policy"] == "lfu" else []))
 

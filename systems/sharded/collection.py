@@ -76,8 +76,8 @@ class ShardedFreqCache(ShardedSystem):
         return self.own.look_ahead
 
     @property
-    def knew(self) -> str:
-        return self.own.knew
+    def prior_knowledge(self) -> str:
+        return self.own.prior_knowledge
 
     @property
     def placement(self) -> Placement:

@@ -226,7 +226,7 @@ def test_what_it_lacks_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
     answer = ColossalAICache.support(dataset)
     assert answer.verdict is Verdict.UNSUPPORTED
     assert "policy=lfu" in answer.reason
-    assert ColossalAICache(lfu).knew == "the past"
+    assert ColossalAICache(lfu).prior_knowledge == "the past"
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "colossalai" else found(name))
     answer = ColossalAICache.support(spec_of(TEN))
