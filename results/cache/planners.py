@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.planner import Planner
 from workloads.schema import CRITEO_1TB
 from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
 

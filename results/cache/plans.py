@@ -14,7 +14,8 @@ from planners import POLICIES, ZipfTables, criteo_1tb_sizes, ids_of, planner_of
 from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.trace import WorkloadTrace
-from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.planner import Planner
 from workloads.streams.synthetic import SyntheticWorkload
 
 RATIO = 0.01

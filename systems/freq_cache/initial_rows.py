@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.freq_cache.compiled import compiled
-from systems.freq_cache.threads import in_parts, parts_of
+from systems.freq_cache.compiled import compiled, in_parts, parts_of
 
 Words = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 Key = tuple[np.uint32, np.uint32]

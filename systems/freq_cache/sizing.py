@@ -8,8 +8,10 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
-from systems.freq_cache.cache import BatchMover
-from systems.freq_cache.tiers import STAGING_BYTES, SUM_BYTES, RowLayout, width_of
+from systems.freq_cache.cache.mover import BatchMover
+from systems.freq_cache.tiers.blocks import STAGING_BYTES
+from systems.freq_cache.tiers.layout import RowLayout, width_of
+from systems.freq_cache.tiers.row_map import SUM_BYTES
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """Type of weights in the slow tier by name; None: the type of the slots, not compressed."""

@@ -12,8 +12,9 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import EmbeddingSystem, Rows, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.collection import EXCHANGES, POLICIES, CachedEmbeddingBagCollection
+from systems.freq_cache.arguments import EXCHANGES, POLICIES
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.collection import CachedEmbeddingBagCollection
 from systems.reference import ReferenceSystem
 
 Write = Callable[[Tensor, Tensor], None]

@@ -12,7 +12,7 @@ from torch import Tensor
 from turns import Role, Side, Turns
 
 from results.cache.planners import POLICIES, ZipfTables, ids_of, planner_of
-from systems.freq_cache.planner.planner import Ids, Plan
+from systems.freq_cache.cache.plan import Ids, Plan
 from workloads.schema import CRITEO_KAGGLE
 
 CACHE_RATIO = 0.015

@@ -19,10 +19,11 @@ from torchrec.types import DataType
 
 from systems.contract import OptimizerKind, Purpose, SparseOptimizer, Tier
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
-from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.positions import SPARE
+from systems.freq_cache.tiers.row_map import SPARE
 from workloads.streams.synthetic import SyntheticWorkload
 
 pytestmark = pytest.mark.slow

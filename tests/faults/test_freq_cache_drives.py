@@ -16,9 +16,8 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from systems.contract import Anatomy
-from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache.writer import WriteBackFailed
-from systems.freq_cache.collection import build
+from systems.freq_cache import CachedEmbeddingBagCollection, build
+from systems.freq_cache.cache.mover import WriteBackFailed
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import (

@@ -12,16 +12,14 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
-from systems.freq_cache.cache.backward_group import BackwardGroup
-from systems.freq_cache.cache.inference import Inference
-from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, as_long
-from systems.freq_cache.cache.overflow import Overflow
+from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, Writer, as_long
+from systems.freq_cache.cache.plan import BackwardGroup, Distinct, Ids, OutsideTable
+from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.cache.traffic import Traffic
-from systems.freq_cache.cache.transfer import Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.planner.planner import Distinct, Ids, OutsideTable, Planner
-from systems.freq_cache.tiers import SlowTier
+from systems.freq_cache.cache.uncached import Inference, Overflow
+from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
 
 

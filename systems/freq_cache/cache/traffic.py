@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.contract import Counters
-from systems.freq_cache.planner.planner import Plan
+from systems.freq_cache.cache.plan import Plan
 
 _OF_BATCHES = {"steps", "overflow_batches", "late_batches"}
 """Counters of batches, which are the same in all caches of a collection; the others are summed over caches."""

@@ -17,14 +17,15 @@ from torch import Tensor
 from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.positions import MOST_POSITIONS, Positions
 from systems.freq_cache.tiers.row_file import RowFile, put_codes
 from systems.freq_cache.tiers.row_map import (
     JSON,
+    MOST_POSITIONS,
     REMEDY,
     Codes,
     Committed,
     DamagedTier,
+    Positions,
     Sums,
     empty_map,
     load_map,

@@ -12,14 +12,13 @@ from torch import Tensor
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.features import Group
 from systems.freq_cache.cache import traffic as traffic_module
-from systems.freq_cache.cache.mover import BatchMover, Planned
+from systems.freq_cache.cache.mover import BatchMover, Planned, Writer
+from systems.freq_cache.cache.plan import Plan
 from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.cache.traffic import Traffic, counters_of
-from systems.freq_cache.cache.transfer import Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import HostTier
 from systems.threads import Worker
 from tests.contract.scenes import table
 

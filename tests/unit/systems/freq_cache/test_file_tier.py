@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from torch import Tensor
 
 from systems.contract import Purpose, Tier
-from systems.freq_cache.tiers import file, positions
+from systems.freq_cache.tiers import file, row_map
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile
@@ -262,7 +262,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
     tier: FileTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 2 * ROWS + 20  # as with 10**9 rows: two for each, and some
-    for module in (file, positions):
+    for module in (file, row_map):
         monkeypatch.setattr(module, "MOST_POSITIONS", most)
     now, chance = first_records(ROWS), random.Random(7)
     for step in range(200):
@@ -284,7 +284,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
 def test_write_beyond_the_last_position_is_refused_and_changes_nothing(
     tier: FileTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (file, positions):
+    for module in (file, row_map):
         monkeypatch.setattr(module, "MOST_POSITIONS", ROWS + 10)
     tier.write(torch.arange(ROWS), torch.ones(ROWS, LAYOUT.width))
     tier.commit({})

@@ -9,11 +9,10 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from systems.features import FeatureGroups
-from systems.freq_cache import LRU
+from systems.freq_cache import LRU, arguments, pipeline
 from systems.freq_cache.cache import traffic
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.collection import arguments, pipeline
-from systems.freq_cache.tiers.host_memory import HostTier
+from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.contract.scenes import batch_of
 from tests.faults.freq_cache_training import TWO_WIDTHS, batch, built, learn, started
 

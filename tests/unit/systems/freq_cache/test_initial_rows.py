@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.freq_cache import initial_rows, threads
+from systems.freq_cache import compiled, initial_rows
 from systems.freq_cache.initial_rows import first_rows_of, philox, uniform_rows
 
 ONES = 0xFFFFFFFF
@@ -101,7 +101,7 @@ def test_rows_of_several_tables_are_what_they_always_were_on_any_number_of_threa
     dim: int, dtype: torch.dtype, in_order: str, in_any_order: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that a seed made once are not saved: another value would be another model."""
-    monkeypatch.setattr(threads, "cores", lambda: parts)
+    monkeypatch.setattr(compiled, "cores", lambda: parts)
     monkeypatch.setattr(initial_rows, "_PART_VALUES", 64)
     tables = tables_of(dim)
     fill = first_rows_of(tables, seed=2**63 + 11, streams=[4, 0, 7, 2**31])

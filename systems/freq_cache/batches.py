@@ -11,7 +11,9 @@ from torch.fx import Proxy, Tracer
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
-from systems.freq_cache.cache import Bags, Planned, Transfer
+from systems.freq_cache.cache.cache import Bags
+from systems.freq_cache.cache.mover import Planned
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.compiled import compiled
 from systems.threads import Task
 

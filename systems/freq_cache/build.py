@@ -9,15 +9,17 @@ from torch import Tensor
 
 from systems.contract import CacheRatio, SystemSpec
 from systems.features import Group
-from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache, SlotTable, Transfer
-from systems.freq_cache.collection.access import Access
-from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
+from systems.freq_cache import commits, sizing
+from systems.freq_cache.arguments import FusedOptimizer, group_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.saving import commits
-from systems.freq_cache.tiers import JSON, FileTier, HostTier, PinnedTier, SlowTier
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.row_map import JSON
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
 
 _CHUNK_BYTES = 8 << 20
@@ -139,19 +141,3 @@ def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy
     if policy == "static" and spec.frequencies is not None:
         return StaticFrequency([spec.frequencies[table.name].numpy() for table in group.tables])
     return LFU(group.rows) if policy == "lfu" else LRU()
-
-
-def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -> None:
-    """Stop the threads, close the tiers, and clear the list of caches, which frees their rows.
-
-    In a forked process it does nothing: they belong to the parent.
-    """
-    access.closed = True
-    if not access.in_its_process:
-        return
-    for worker in workers:
-        if worker is not None:
-            worker.close()
-    for cache in caches:
-        cache.tier.close()
-    caches.clear()

@@ -15,17 +15,17 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.answers import Anatomy, Counters, Placement, Purpose, Support, Tier, Verdict, total_of
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
-from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache, Transfer, counters_of
-from systems.freq_cache.collection import arguments
-from systems.freq_cache.collection.access import Access, one_at_a_time
-from systems.freq_cache.collection.batches import parts_on_host
-from systems.freq_cache.collection.build import build_cache, contents_of, end
-from systems.freq_cache.collection.kept import KeptRows
-from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
-from systems.freq_cache.collection.pipeline import Pipeline
-from systems.freq_cache.planner.policy import Policy
-from systems.freq_cache.saving.commits import Commits
+from systems.freq_cache import arguments, sizing
+from systems.freq_cache.access import Access, KeptRows, end, one_at_a_time
+from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
+from systems.freq_cache.batches import parts_on_host
+from systems.freq_cache.build import build_cache, contents_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.policy import Policy
+from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.cache.traffic import counters_of
+from systems.freq_cache.commits import Commits
+from systems.freq_cache.pipeline import Pipeline
 from systems.spec import SparseOptimizer, SystemSpec
 from systems.threads import Worker
 

@@ -8,9 +8,10 @@ from contextlib import suppress
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.cache import Cache, Planned
-from systems.freq_cache.collection.batches import Coming, versions_of
-from systems.freq_cache.planner.planner import Distinct
+from systems.freq_cache.batches import Coming, versions_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.mover import Planned
+from systems.freq_cache.cache.plan import Distinct
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
 
