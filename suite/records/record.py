@@ -159,7 +159,7 @@ class Measurement(Model):
     exact: bool = True
     """Whether it leaves the rows that plain training leaves, but for the order of sums."""
     knew: str
-    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
+    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.prior_knowledge`."""
     shares_process: bool = True
     """Whether it may take turns in one process with others."""
     busy_between_steps: bool = False

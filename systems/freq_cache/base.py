@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Support, Tier, Verdict, total_of
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
@@ -306,10 +306,10 @@ class CachedTables(KeptRows):
             )
         return cast(Self, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         self._access.check()
-        slot_ids = {(Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups}
-        return total_of([{(Tier.DEVICE, Purpose.INDEX): 0}, slot_ids, *(cache.memory() for cache in self.caches)])
+        slot_ids = {(Tier.DEVICE, MemoryUse.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups}
+        return total_of([{(Tier.DEVICE, MemoryUse.INDEX): 0}, slot_ids, *(cache.memory() for cache in self.caches)])
 
     def counters(self) -> Counters:
         self._access.check()

@@ -66,7 +66,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         return RoundedReference(spec, FreqCache(staged))
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         source = "training frequencies" if self.spec.parameters["policy"] == "static" else "the past"
         return knowledge(source, look_ahead=self.look_ahead)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems import registry
-from systems.contract import CacheRatio, OptimizerKind, Purpose, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
+from systems.contract import CacheRatio, MemoryUse, OptimizerKind, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
 from systems.freq_cache import CachedEmbeddingBagCollection, FreqCache
 from systems.freq_cache.tiers.layout import RowLayout, decode_int8, encode_int8
 from workloads.streams.synthetic import SyntheticWorkload
@@ -145,10 +145,10 @@ def test_bytes_on_host_and_link_are_those_of_the_compressed_record(slow_rows):
     assert counters.rows_written_back > 0
     assert counters.bytes_fetched == counters.rows_fetched * record
     assert counters.bytes_written_back == counters.rows_written_back * record
-    assert memory[Tier.HOST, Purpose.ROWS] == 1000 * RECORD_BYTES[slow_rows]
-    assert memory[Tier.HOST, Purpose.STATE] == 1000 * 4
-    assert memory[Tier.DEVICE, Purpose.ROWS] == 400 * 32 * 4
-    assert memory[Tier.DEVICE, Purpose.STAGING] == 4 * 4 * 512 + 3 * (1 + 400 // 8) * record
+    assert memory[Tier.HOST, MemoryUse.ROWS] == 1000 * RECORD_BYTES[slow_rows]
+    assert memory[Tier.HOST, MemoryUse.STATE] == 1000 * 4
+    assert memory[Tier.DEVICE, MemoryUse.ROWS] == 400 * 32 * 4
+    assert memory[Tier.DEVICE, MemoryUse.STAGING] == 4 * 4 * 512 + 3 * (1 + 400 // 8) * record
     needed = {
         kept: FreqCache.required_bytes(spec_of(f"freq_cache[slow_rows={kept}]", device=CPU, tables=tables)[1])
         for kept in ("fp32", slow_rows)

@@ -112,7 +112,7 @@ def test_row_says_what_its_system_knew_and_whether_it_works_between_steps(
     name: str, knew: str, busy: bool, device: torch.device
 ) -> None:
     system = build(name, device=device)
-    assert (system.knew, system.busy_between_steps) == (knew, busy)
+    assert (system.prior_knowledge, system.busy_between_steps) == (knew, busy)
 
 
 @pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
@@ -120,7 +120,7 @@ def test_cache_in_front_of_uvm_knows_the_past_where_there_is_one(name: str, devi
     plain, prefetching = (build(f"{name}[prefetch={choice}]", device=device) for choice in ("off", "on"))
     on_cpu = device.type == "cpu"
     assert (plain.slots == 0) is on_cpu
-    assert plain.knew == ("nothing" if on_cpu else "the past")
-    assert prefetching.knew == ("nothing" if on_cpu else "the past, next batch")
+    assert plain.prior_knowledge == ("nothing" if on_cpu else "the past")
+    assert prefetching.prior_knowledge == ("nothing" if on_cpu else "the past, next batch")
     assert not plain.busy_between_steps
     assert prefetching.busy_between_steps is not on_cpu

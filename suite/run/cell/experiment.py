@@ -152,7 +152,7 @@ def measure(
         offloads=placement.offloads,
         computes_as=placement.computes_as,
         exact=system.exact,
-        knew=system.knew,
+        knew=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
         timing=timing_of(cell, runs=runs, plan=plan, reporter=reporter),

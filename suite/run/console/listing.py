@@ -147,7 +147,7 @@ def _here(variant: registry.Variant, found: "type[EmbeddingSystem]") -> str:
         return f"{here} {answer.verdict}, {answer.reason}"
     try:
         system = found(spec)
-        placement, knew = system.placement, system.knew
+        placement, knew = system.placement, system.prior_knowledge
     except (RuntimeError, OSError) as error:
         return f"{here} it cannot be built, {error}"
     again = placement.computes_as

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
+from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier, total_of
 from systems.features import Group
 from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, Writer, as_long
 from systems.freq_cache.cache.plan import BackwardGroup, Distinct, Ids, OutsideTable
@@ -290,15 +290,15 @@ class Cache:
         for pool in self.pools:
             pool.set_hyper_parameters(values)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
         overflow = sum(sum(pool.nbytes) for pool in self.pools[1:])
         own = {
-            (Tier.DEVICE, Purpose.ROWS): rows,
-            (Tier.DEVICE, Purpose.STATE): state,
-            (Tier.DEVICE, Purpose.STAGING): overflow + self._staging_bytes,
-            (Tier.HOST, Purpose.INDEX): self.planner.index_bytes,
-            (Tier.HOST, Purpose.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
+            (Tier.DEVICE, MemoryUse.ROWS): rows,
+            (Tier.DEVICE, MemoryUse.STATE): state,
+            (Tier.DEVICE, MemoryUse.STAGING): overflow + self._staging_bytes,
+            (Tier.HOST, MemoryUse.INDEX): self.planner.index_bytes,
+            (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }
         return total_of([own, self.tier.memory()])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile, put_codes
@@ -214,15 +214,15 @@ class FileTier(SlowTier):
             self._next.unlink()
         sync_directory(self._map.parent)
 
-    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         weights = self.layout.weight_bytes
         return {
-            (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
-            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
-            (Tier.HOST, Purpose.INDEX): sum(
+            (Tier.DISK, MemoryUse.ROWS): self._positions.end * weights,
+            (Tier.DISK, MemoryUse.STATE): self._positions.end * (self.layout.record_bytes - weights),
+            (Tier.HOST, MemoryUse.INDEX): sum(
                 held.nbytes for held in (self._codes, self._sums, self._positions, self._file)
             ),
-            (Tier.HOST, Purpose.STAGING): 2 * STAGING_BYTES,
+            (Tier.HOST, MemoryUse.STAGING): 2 * STAGING_BYTES,
         }
 
     def close(self) -> None:

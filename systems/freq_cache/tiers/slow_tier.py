@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache.compiled import put_rows
 from systems.freq_cache.tiers.layout import RowLayout
 
@@ -49,7 +49,7 @@ class SlowTier(ABC):
         """
 
     @abstractmethod
-    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         """Bytes by tier and purpose."""
 
     def close(self) -> None:  # noqa: B027 - most tiers hold nothing open
@@ -77,9 +77,9 @@ class HostTier(SlowTier):
     def write(self, rows: Tensor, records: Tensor) -> None:
         put_rows(self.records, rows, records)
 
-    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         weights = self.rows * self.layout.weight_bytes
-        return {(Tier.HOST, Purpose.ROWS): weights, (Tier.HOST, Purpose.STATE): self.records.nbytes - weights}
+        return {(Tier.HOST, MemoryUse.ROWS): weights, (Tier.HOST, MemoryUse.STATE): self.records.nbytes - weights}
 
 
 class PinnedTier(HostTier):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers import file, row_map
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
@@ -136,7 +136,7 @@ def test_rewriting_the_same_rows_does_not_grow_the_disk_without_bound(tier: File
         tier.write(torch.randperm(ROWS)[: ROWS // 2], torch.full((ROWS // 2, LAYOUT.width), float(round_)))
         if commits:
             tier.commit({})
-        sizes.append(tier.memory()[Tier.DISK, Purpose.ROWS] // (4 * LAYOUT.dim))
+        sizes.append(tier.memory()[Tier.DISK, MemoryUse.ROWS] // (4 * LAYOUT.dim))
     # at most: the rows, those retired since the last commit, a third of all free, one batch more
     assert max(sizes) <= (ROWS + ROWS // 2) * 1.5 + ROWS // 2
     assert len(set(sizes[30:])) == 1

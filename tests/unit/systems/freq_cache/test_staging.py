@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import staging
 from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
@@ -109,7 +109,7 @@ def test_records_on_their_way_have_the_room_that_the_account_says(monkeypatch: p
     places = [*(entry._device for entry in mover._entries), mover._exit._device]
     taken = sum(place.nbytes for place in places)
     assert taken == 3 * sizing.staging_rows(collection.spec, cache.pool.slots) * cache.tier.layout.record_bytes
-    assert cache.memory()[Tier.DEVICE, Purpose.STAGING] == taken
+    assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken
     for step, features in enumerate(collection.announced(batch(step) for step in range(6))):
         learn(collection(features).values(), step)
         now = [*(entry._device for entry in mover._entries), mover._exit._device]
