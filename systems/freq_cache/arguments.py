@@ -24,6 +24,7 @@ from systems.contract import (
 )
 from systems.freq_cache import sizing
 from systems.freq_cache.initial_rows import check_first_rows
+from systems.freq_cache.sizing import CacheSpec
 from systems.spec import check_hyper_parameters
 
 POLICIES = ("static", "lfu", "lru")
@@ -90,18 +91,13 @@ def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes
     return budgets[0]
 
 
-def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> None:
+def check(spec: CacheSpec) -> None:
     """Refuse arguments that a collection does not support, in addition to `support`.
-
-    Args:
-        spec: The collection's spec.
-        cache_rows: Slots of single tables, by name.
-        seed: Seed of the initial rows.
 
     Raises:
         ValueError: the message says what to change.
     """
-    look_ahead, lookups = int(spec.parameters["look_ahead"]), sizing.lookups_per_backward(spec)
+    look_ahead, lookups = spec.look_ahead, spec.lookups_per_backward
     if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
         raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
     if lookups < 1:
@@ -116,24 +112,24 @@ def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> 
             "rows are no parameters that another device could take over later: give the device that looks them up, "
             "also where the model around is built on meta"
         )
-    for name, known in (("policy", (*POLICIES, "own")), ("exchange", EXCHANGES), ("slow_rows", (*sizing.SLOW_ROWS,))):
-        if spec.parameters[name] not in known:
-            raise ValueError(f"{name} '{spec.parameters[name]}' is none of {', '.join(known)}")
-    for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", cache_rows)):
+    for name, known in (("policy", POLICIES), ("exchange", EXCHANGES), ("slow_rows", (*sizing.SLOW_ROWS,))):
+        if isinstance(given := getattr(spec, name), str) and given not in known:
+            raise ValueError(f"{name} '{given}' is none of {', '.join(known)}")
+    for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", spec.cache_rows)):
         if unknown := sorted(set(tables) - {table.name for table in spec.tables}):
             raise ValueError(f"{argument} names no table of the collection: {', '.join(unknown)}")
-    if empty := sorted(name for name, rows in cache_rows.items() if rows < 1):
+    if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
         raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
-    if cache_rows and isinstance(spec.budget, DeviceBytes | HostBytes):
-        needed = sizing.least_bytes(spec, cache_rows)
+    if spec.cache_rows and isinstance(spec.budget, DeviceBytes | HostBytes):
+        needed = sizing.least_bytes(spec)
         if needed > spec.budget.total_bytes:
             raise ValueError(
                 f"a budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
                 f"works is {needed:,} bytes"
             )
-    if spec.parameters["policy"] == "static" and spec.frequencies is not None:
+    if spec.policy == "static" and spec.frequencies is not None:
         _check_frequencies(spec.frequencies, spec.tables)
-    check_first_rows(spec.tables, seed)
+    check_first_rows(spec.tables, spec.seed)
 
 
 def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[EmbeddingBagConfig]) -> None:
@@ -151,13 +147,13 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
             raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
 
 
-def refused(spec: SystemSpec) -> str:
+def refused(spec: CacheSpec) -> str:
     """Reason why no cache can be built from a spec; empty if it can."""
     half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
-    on_cpu, tier, exchange = spec.device.type == "cpu", spec.parameters["tier"], spec.parameters.get("exchange")
+    on_cpu, tier, exchange = spec.device.type == "cpu", spec.tier, spec.exchange
     reasons = (
         (
-            spec.parameters["policy"] == "static" and spec.frequencies is None,
+            spec.policy == "static" and spec.frequencies is None,
             "policy=static ranks rows by id frequencies: give them, or use policy=lfu",
         ),
         (
@@ -181,7 +177,7 @@ def refused(spec: SystemSpec) -> str:
             "fbgemm decays no rows on a CPU: leave weight_decay at 0",
         ),
         (
-            half and sizing.ROW_ERROR[spec.parameters["slow_rows"]],
+            half and spec.row_error,
             f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}",
         ),
     )
