@@ -20,7 +20,7 @@ The way of one batch, with a look-ahead:
 
 1. `collection.forward` gets a `KeyedJaggedTensor`; `prefetch` got it or its like before.
 2. `batches.parts_on_host` checks it, and splits it into the features of each cache, ids on the host.
-3. `cache.Cache.bags` makes `Ids` of a part: ids, and where the features and bags begin.
+3. `cache.Cache.ids_of` makes `Ids` of a part: ids, and where features and bags begin.
 4. `cache.Planner.distinct` finds its `Distinct` rows; `announce` pins them.
 5. `cache.Planner.plan` makes a `Plan`: slots of the ids, rows that leave, rows that enter.
 6. `cache.BatchMover.send` copies what a `Planned` batch needs to the device: numbers, and records that the tier has.

@@ -11,8 +11,8 @@ from torch.fx import Proxy, Tracer
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
-from systems.freq_cache.cache.cache import Bags
 from systems.freq_cache.cache.mover import Planned
+from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.compiled import compiled
 from systems.threads import Task
@@ -24,7 +24,7 @@ class Coming:
 
     Attributes:
         features: What will be looked up, or another object with the same ids.
-        parts, bags: Its features and its ids, for each cache.
+        parts, ids: Its features and its ids, for each cache.
         changes: It will be trained.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
         announcing, planning: What the planning thread was given to do for it; None: nothing yet.
@@ -38,7 +38,7 @@ class Coming:
 
     features: KeyedJaggedTensor
     parts: list[KeyedJaggedTensor]
-    bags: list[Bags]
+    ids: list[Ids]
     changes: bool
     abandoned: bool = False
     announcing: Task[None] | None = None
@@ -58,8 +58,8 @@ class Coming:
     def is_again(self, other: "Coming") -> bool:
         """Whether `other` has the same ids in other tensors: moved to a device, for example, or with permuted keys."""
         same = all(
-            np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
-            for own, its in zip(self.bags, other.bags, strict=True)
+            np.array_equal(own.values, its.values) and np.array_equal(own.offsets, its.offsets)
+            for own, its in zip(self.ids, other.ids, strict=True)
         )
         return same and self.changes <= other.changes
 

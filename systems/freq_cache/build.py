@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from systems.contract import CacheRatio
 from systems.features import Group
@@ -109,9 +108,7 @@ def _tier(spec: CacheSpec, group: Group, directory: Path | None) -> SlowTier:
     chunk_rows = max(1, _CHUNK_BYTES // (4 * layout.dim))
     for start in range(0, 0 if spec.seed is None else rows, chunk_rows):
         ids = torch.arange(start, min(start + chunk_rows, rows))
-        first: Tensor = torch.empty(ids.numel(), layout.dim, dtype=torch.float32)
-        initialize(ids, first)
-        layout.set_weights(tier.records[start : start + chunk_rows], first)
+        layout.set_weights(tier.records[start : start + chunk_rows], initialize(ids))
     return tier
 
 

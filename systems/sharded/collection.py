@@ -173,11 +173,10 @@ class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
         streams = {table.name: stream for stream, table in enumerate(self.spec.tables)}
         for shard in self.shards:
             table = self.tables[shard.table]
-            fill = first_rows_of([table], seed=seed, streams=[streams[table.name]])
+            first_rows = first_rows_of([table], seed=seed, streams=[streams[table.name]])
             for start in range(0, shard.rows, _CHUNK_ROWS):
                 stop = min(start + _CHUNK_ROWS, shard.rows)
-                weights = torch.empty(stop - start, table.embedding_dim)
-                fill(torch.arange(shard.first + start, shard.first + stop), weights)
+                weights = first_rows(torch.arange(shard.first + start, shard.first + stop))
                 self.load_shard(shard, start, Rows(weights))
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,14 @@ class Ids:
         values: int64 `[n]`, each within its feature's table, duplicates welcome.
         ends: Where each feature's ids end, int64 `[features]`.
         starts: The row at which each feature's table starts, int64 `[features]`.
+        offsets: Where bags begin, feature after feature, and where the last one ends, int64 `[features * batch + 1]`;
+            empty where only the planner reads the ids.
     """
 
     values: Int64s
     ends: Int64s
     starts: Int64s
+    offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)

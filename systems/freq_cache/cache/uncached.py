@@ -111,11 +111,11 @@ class Inference:
     mover: RowMover
     pooling: PoolingType
 
-    def look_up(self, ids: Ids, offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
+    def look_up(self, ids: Ids, weights: Tensor | None) -> Tensor:
         """As `SlotTable.look_up`, fp32 without a gradient. The caller has checked the ids; weights on any device."""
         counts = np.diff(ids.ends, prepend=0)
         rows = ids.values + np.repeat(ids.starts, counts)
-        most = self.mover.chunk_rows
+        offsets, most = ids.offsets, self.mover.chunk_rows
         if self.pooling is PoolingType.NONE:
             parts = [self._rows(rows[start : start + most]) for start in range(0, rows.size, most)]
             return torch.cat(parts or [self._rows(rows)])

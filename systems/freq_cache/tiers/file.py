@@ -36,8 +36,8 @@ from systems.freq_cache.tiers.slow_tier import SlowTier
 
 Decided = Callable[[Mapping[str, JSON]], bool]
 """Whether a commit counts that was prepared with these extras and not finished before the tier was left."""
-Initialize = Callable[[Tensor, Tensor], None]
-"""Fills fp32 `[n, dim]`, the second argument, with the first weights of the rows int64 `[n]`, the first."""
+Initialize = Callable[[Tensor], Tensor]
+"""Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""
 
 _MOST_ROWS = 10**9
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
@@ -267,9 +267,7 @@ class FileTier(SlowTier):
     def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
         first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
         if self._initialize is not None:
-            weights = torch.empty(absent.shape[0], self.layout.dim)
-            self._initialize(rows[absent], weights)
-            self.layout.set_weights(first, weights)
+            self.layout.set_weights(first, self._initialize(rows[absent]))
         out.index_copy_(0, absent, first)
 
 

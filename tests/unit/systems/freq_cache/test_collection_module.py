@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagCollection
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.initial_rows import uniform_rows
+from systems.freq_cache.initial_rows import first_rows_of
 from tests.contract.scenes import assert_same, evaluate, snapshot, table
 from tests.unit.systems.freq_cache.collection_training import ADAGRAD, TABLES, batch, built, train
 
@@ -23,8 +23,7 @@ def test_first_rows_follow_from_the_seed_alone_whatever_the_tier(tmp_path: Path)
     on_host = built(tables, seed=7)
     wanted = {}
     for number, one in enumerate(tables):
-        everything = torch.arange(one.num_embeddings)
-        rows = uniform_rows(everything, rows=one.num_embeddings, dim=one.embedding_dim, seed=7, stream=number)
+        rows = first_rows_of([one], seed=7, streams=[number])(torch.arange(one.num_embeddings))
         wanted[f"{one.name}.weight"] = rows.half().float() if one.name == "tags" else rows
     assert_same(snapshot(on_host), wanted)
     assert_same(snapshot(built(tables, seed=7, directory=tmp_path)), wanted)

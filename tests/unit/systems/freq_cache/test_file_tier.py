@@ -6,6 +6,7 @@ import random
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,20 +27,18 @@ ROWS = 200
 LAYOUT = RowLayout(4, torch.float32, {"sum": 1})
 
 
-def first_weights(ids: Tensor, out: Tensor) -> None:
-    out.copy_(ids[:, None] + torch.arange(out.shape[1]) / 10)
+def first_weights(ids: Tensor, *, dim: int) -> Tensor:
+    return ids[:, None] + torch.arange(dim) / 10
 
 
 def first_records(rows: int, layout: RowLayout = LAYOUT) -> Tensor:
     records = torch.zeros(rows, layout.width, dtype=layout.dtype)
-    weights = torch.empty(rows, layout.dim)
-    first_weights(torch.arange(rows), weights)
-    layout.weights(records).copy_(weights)
+    layout.weights(records).copy_(first_weights(torch.arange(rows), dim=layout.dim))
     return records
 
 
 def opened(directory: Path, *, rows: int = ROWS, layout: RowLayout = LAYOUT) -> FileTier:
-    return FileTier(directory, rows=rows, layout=layout, initialize=first_weights)
+    return FileTier(directory, rows=rows, layout=layout, initialize=partial(first_weights, dim=layout.dim))
 
 
 def read(tier: FileTier, rows: Tensor | None = None) -> Tensor:
