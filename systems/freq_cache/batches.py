@@ -1,13 +1,11 @@
 """Announced batches: their ids on the host, validation, and progress."""
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
-from torch.fx import Proxy, Tracer
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
@@ -144,9 +142,3 @@ def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
         beyond |= length | (ids - length)
         total += length
     return bool(beyond >= 0 and total == ids)
-
-
-def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
-    """Proxy of a module's output when `torch.fx` traces the model, as torchrec's pipelines do: the module is a leaf."""
-    tracer = cast(Tracer, features.tracer)
-    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})

@@ -1,16 +1,16 @@
 """The cache as modules: drop-ins for torchrec's `EmbeddingBagCollection` and `EmbeddingCollection`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from torch.fx import Proxy
+from torch import nn
+from torch.fx import Proxy, Tracer
 from torchrec import EmbeddingBagConfig, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor, KeyedTensor, PoolingType
 from torchrec.modules.embedding_modules import get_embedding_names_by_table
 
 from systems.answers import Support, Verdict
 from systems.freq_cache.access import one_at_a_time
 from systems.freq_cache.base import CachedTables
-from systems.freq_cache.batches import as_leaf
 from systems.spec import SystemSpec
 
 
@@ -76,7 +76,7 @@ class CachedEmbeddingBagCollection(CachedTables):
     @one_at_a_time
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         if isinstance(features, Proxy):
-            return as_leaf(self, features)
+            return _as_leaf(self, features)
         joined = self._groups.join(self._look_up(features), features.inverse_indices_or_none())
         self._returned([joined.values()])
         return joined
@@ -122,7 +122,7 @@ class CachedEmbeddingCollection(CachedTables):
         Raises: as `CachedEmbeddingBagCollection`.
         """
         if isinstance(features, Proxy):
-            traced: dict[str, JaggedTensor] = as_leaf(self, features)
+            traced: dict[str, JaggedTensor] = _as_leaf(self, features)
             return traced
         pieces = self._look_up(features)
         self._returned(pieces)
@@ -161,3 +161,9 @@ class CachedEmbeddingCollection(CachedTables):
     def need_indices(self) -> bool:
         """Whether outputs have the ids in the place of weights."""
         return self._need_indices
+
+
+def _as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
+    """Proxy of a module's output when `torch.fx` traces the model, as torchrec's pipelines do: the module is a leaf."""
+    tracer = cast(Tracer, features.tracer)
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})

@@ -12,11 +12,10 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier, total_of
 from systems.features import Group
 from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, Writer, as_long
-from systems.freq_cache.cache.plan import BackwardGroup, Distinct, Ids, OutsideTable
+from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct, Ids, OutsideTable
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.uncached import Inference, Overflow
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
@@ -78,7 +77,7 @@ class Cache:
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
         self._torn: tuple[int, int] | None = None
         """Range of rows `(first, stop)` that are being overwritten, or whose overwriting failed."""
-        self.traffic = Traffic()
+        self.traffic = CacheCounters()
         self.count_by_table = False
 
     def ids_of(self, part: KeyedJaggedTensor) -> Ids:

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.freq_cache.cache.plan import Plan
+from systems.freq_cache.cache.plan import CacheCounters, Plan
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import D2HCopy, EvictStaging, FetchStaging, H2DCopy, Transfer
-from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.tiers.slow_tier import PinnedTier, SlowTier
 from systems.threads import Task, Worker
 
@@ -189,7 +188,7 @@ class BatchMover:
         entry = self._entries[planned.plan.batch % 2]
         self._add(planned, entry, min(planned.early, entry.rows) - planned.rows_read)
 
-    def move(self, planned: Planned, traffic: Traffic) -> None:
+    def move(self, planned: Planned, traffic: CacheCounters) -> None:
         """Write back and fetch the rows of a batch, as `Cache.move`."""
         plan = planned.plan
         _, fetch_slots, back_slots, _, back_rows, again, _ = self.numbers(planned)

@@ -11,10 +11,9 @@ from torchrec import PoolingType
 
 from systems.contract import WorkingSetTooLarge
 from systems.freq_cache.cache.mover import RowMover, WriteBackFailed, Writer, as_long
-from systems.freq_cache.cache.plan import Ids, Plan
+from systems.freq_cache.cache.plan import CacheCounters, Ids, Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.cache.traffic import Traffic
 
 
 @dataclass
@@ -38,7 +37,7 @@ class Overflow:
     trained: bool = False
     pool: SlotTable | None = None
 
-    def look_up(self, plan: Plan, traffic: Traffic, *, alone: bool) -> SlotTable:
+    def look_up(self, plan: Plan, traffic: CacheCounters, *, alone: bool) -> SlotTable:
         """A pool in which row `i` of the plan's distinct rows is in slot `i`. `alone`: no other batch is in flight.
 
         Raises:
@@ -70,7 +69,7 @@ class Overflow:
         traffic.rows_fetched += absent.size
         return pool
 
-    def finish(self, traffic: Traffic) -> None:
+    def finish(self, traffic: CacheCounters) -> None:
         """Write back the rows of the last overflow batch: to their slots if they have some, else to the slow tier.
 
         After an error the call may be repeated.
