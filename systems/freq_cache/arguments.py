@@ -141,6 +141,14 @@ def refused(spec: CacheSpec) -> str:
             "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file",
         ),
         (
+            spec.ram_bytes and (tier != "file" or isinstance(spec.budget, HostBytes)),
+            "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes",
+        ),
+        (
+            spec.ram_bytes < 0,
+            "ram_bytes is a number of bytes, 0 or more",
+        ),
+        (
             on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables),
             "fbgemm decays no rows on a CPU: leave weight_decay at 0",
         ),

@@ -65,6 +65,7 @@ class CachedTables(KeptRows):
         device: torch.device | str = "cpu",
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
+        ram_bytes: int = 0,
         pinned: bool = False,
         exchange: str = "staged",
         slow_rows: str = "fp32",
@@ -91,6 +92,7 @@ class CachedTables(KeptRows):
                 slow_rows=slow_rows,
                 cache_rows=cache_rows or {},
                 directory=None if directory is None else Path(directory),
+                ram_bytes=ram_bytes,
                 seed=seed,
             )
         )

@@ -113,8 +113,9 @@ class Cache:
         """Copy the rows of `choose_first_rows` into their slots, and the next best to RAM, if that is still to do."""
         if self._first is not None:
             self._mover.fill(self.pool, *self._first)
-            best = self.planner.policy.best(self.planner.slots + self.tier.ram_rows)
-            self.tier.keep(as_long(best[self.planner.slots :]))
+            if self.tier.ram_rows:
+                best = self.planner.policy.best(self.planner.slots + self.tier.ram_rows)
+                self.tier.keep(as_long(best[self.planner.slots :]))
             self._first = None
 
     def announce(self, ids: Ids, distinct: Distinct, *, changes: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.file import Decided, FileTier, Initialize
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import IN_RAM, Int32s, Ints, Keys, RamIndex, Sums
@@ -120,12 +120,12 @@ class RamTier(FileTier):
                 self._records[_long(chosen)] = records
                 self._index.enter(part.to(torch.int32).numpy(), chosen, dirty=False)
 
-    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         weights = len(self._records) * self.layout.weight_bytes
         found = dict(super().memory())
-        found[Tier.HOST, Purpose.ROWS] = weights
-        found[Tier.HOST, Purpose.STATE] = self._records.nbytes - weights
-        found[Tier.HOST, Purpose.INDEX] += self._index.nbytes
+        found[Tier.HOST, MemoryUse.ROWS] = weights
+        found[Tier.HOST, MemoryUse.STATE] = self._records.nbytes - weights
+        found[Tier.HOST, MemoryUse.INDEX] += self._index.nbytes
         return found
 
     def _held(self, rows: Tensor) -> tuple[Tensor, Tensor]:
