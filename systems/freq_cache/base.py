@@ -21,9 +21,9 @@ from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimi
 from systems.freq_cache.batches import parts_on_host
 from systems.freq_cache.build import build_cache, contents_of
 from systems.freq_cache.cache.cache import Cache
-from systems.freq_cache.cache.plan import counters_of
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.cache.traffic import counters_of
 from systems.freq_cache.commits import Commits
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.sizing import CacheSpec
@@ -71,6 +71,20 @@ class CachedTables(KeptRows):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
+        arguments.check_types(
+            tables=tables,
+            cache_ratio=cache_ratio,
+            device_bytes=device_bytes,
+            host_bytes=host_bytes,
+            ram_bytes=ram_bytes,
+            policy=policy,
+            look_ahead=look_ahead,
+            lookups_per_backward=lookups_per_backward,
+            batch_lookups=batch_lookups,
+            pinned=pinned,
+            is_weighted=is_weighted,
+            seed=seed,
+        )
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
