@@ -21,9 +21,9 @@ from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimi
 from systems.freq_cache.batches import parts_on_host
 from systems.freq_cache.build import build_cache, contents_of
 from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.plan import counters_of
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.cache.traffic import counters_of
 from systems.freq_cache.commits import Commits
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.sizing import CacheSpec
