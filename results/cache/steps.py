@@ -18,7 +18,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from suite.records.scales import SMALL
-from suite.run.memory_probes import available_host_bytes
+from suite.run.resources import available_host_bytes
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
