@@ -66,7 +66,7 @@ class CachedTables(KeptRows):
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
         pinned: bool = False,
-        exchange: str = "staged",
+        copy_engine: str = "staged",
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
@@ -87,7 +87,7 @@ class CachedTables(KeptRows):
                 look_ahead=arguments.usual_look_ahead(device) if look_ahead is None else look_ahead,
                 lookups_per_backward=lookups_per_backward,
                 tier="pinned" if pinned else "host" if directory is None else "file",
-                exchange=exchange,
+                copy_engine=copy_engine,
                 slow_rows=slow_rows,
                 cache_rows=cache_rows or {},
                 directory=None if directory is None else Path(directory),

@@ -178,7 +178,7 @@ class BatchMover:
         self._transfer = transfer
         self._entries = (FetchStaging(rows, tier, transfer), FetchStaging(rows, tier, transfer))
         self._exit = EvictStaging(rows, tier.layout, transfer)
-        self._exchanged = tier if isinstance(tier, PinnedTier) and tier.exchanges else None
+        self._kernel_tier = tier if isinstance(tier, PinnedTier) and tier.by_kernel else None
         self._before: tuple[int, Int32s] = (-1, np.empty(0, np.int32))
         """Number of the last batch sent, and the rows that it writes back."""
 
@@ -199,7 +199,7 @@ class BatchMover:
             chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
             rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
             with traffic.timed("write_back_wait_s"):
-                tier = self._exchanged
+                tier = self._kernel_tier
                 if tier is None:  # with a pinned tier the device writes rows back without host buffers
                     self._writer.wait(plan.batch - _MOST_WAITING)
                 read = self._pool.read(slots, self._exit.room(rows.numel()))
@@ -207,7 +207,7 @@ class BatchMover:
                 self._writer.write(rows, records, batch=plan.batch)
                 planned.rows_written_back += rows.numel()
                 traffic.rows_written_back += rows.numel()
-            if rows.numel() == plan.back_rows.size and not self._exchanged:
+            if rows.numel() == plan.back_rows.size and not self._kernel_tier:
                 self._exit.batch = plan.batch
         entry, late = self._entries[plan.batch % 2], False
         while planned.rows_fetched < size:
@@ -256,7 +256,7 @@ class BatchMover:
         order = slice(None) if has.all() else np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
         planned.early, planned.last, planned.before = int(np.count_nonzero(has)), again.size, self._before[0]
         planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
-        back_rows = plan.back_rows[: plan.back_rows.size if self._exchanged else 0]
+        back_rows = plan.back_rows[: plan.back_rows.size if self._kernel_tier else 0]
         planned.sent = self._transfer.pack(
             plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, back_rows, again, planned.offsets
         )
@@ -267,7 +267,7 @@ class BatchMover:
         """Mask of the rows to fetch that the previous batch writes back, and their indices among those, int32."""
         batch, gone = self._before
         none = np.zeros_like(has), gone[:0]
-        if has.all() or self._exchanged or not 0 < gone.size <= self._exit.rows:
+        if has.all() or self._kernel_tier or not 0 < gone.size <= self._exit.rows:
             return none
         leaves = ~has & (plan.fetch_after == batch)
         if not leaves.any():

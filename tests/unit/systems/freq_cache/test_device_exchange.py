@@ -21,7 +21,7 @@ from tests.faults.freq_cache_training import batch, learn, plain_after, started
 from tests.unit.systems.freq_cache import lazy_device
 
 pytest.importorskip("triton")
-VARIANT = "freq_cache[exchange=device,tier=pinned]"
+VARIANT = "freq_cache[copy_engine=device,tier=pinned]"
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_rows_and_state_are_those_of_the_staged_way_bit_for_bit(
 ) -> None:
     found = []
     for exchange in ("device", "staged"):
-        name = f"freq_cache[exchange={exchange},policy=lru,slow_rows={slow_rows},tier=pinned]"
+        name = f"freq_cache[copy_engine={exchange},policy=lru,slow_rows={slow_rows},tier=pinned]"
         system, spec = spec_of(name, device=device, kind=kind)
         trained = system(spec)
         pooled = [train(trained, ragged(seed, batch=2, longest=2), seed) for seed in range(8)]
@@ -97,7 +97,7 @@ def test_training_on_a_device_that_does_everything_late_or_gathers_early_is_plai
         by_host[0] += rows.numel()
         self.records.index_copy_(0, rows, records)
 
-    collection = started(look_ahead=look_ahead, batch_lookups=batch_lookups, pinned=True, exchange="device")
+    collection = started(look_ahead=look_ahead, batch_lookups=batch_lookups, pinned=True, copy_engine="device")
     monkeypatch.setattr(PinnedTier, "write", write)
     steps = 12
     for step, features in enumerate(collection.announced(batch(step) for step in range(steps))):
@@ -128,5 +128,5 @@ def test_it_is_refused_where_the_device_does_not_see_the_rows(monkeypatch: pytes
     system = registry.load(registry.Variant.parse(VARIANT))
     _, spec = spec_of(VARIANT, device=torch.device("cpu"))
     assert "for a GPU" in system.support(spec).reason
-    _, spec = spec_of("freq_cache[exchange=device]", device=torch.device("cpu"))
-    assert "pin them, which is tier=pinned" in system.support(spec).reason
+    _, spec = spec_of("freq_cache[copy_engine=device]", device=torch.device("cpu"))
+    assert "pin them (tier=pinned)" in system.support(spec).reason
