@@ -176,7 +176,7 @@ class CachedTables(KeptRows):
     def announced(
         self, batches: Iterable[Batch], features: Callable[[Batch], KeyedJaggedTensor] = lambda batch: cast(Any, batch)
     ) -> Iterator[Batch]:
-        """The same batches, each announced as early as `look_ahead` allows. Look them up in this order.
+        """Yield the batches, each announced as early as `look_ahead` allows. Look them up in this order.
 
         The consumer may take some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` does. Batches
         are `KeyedJaggedTensor`s, or anything from which `features` gets one. Leaving the loop early withdraws the rest.

@@ -46,7 +46,7 @@ class CacheSpec(SystemSpec):
 
     Attributes:
         tier: `host`, `pinned` or `file`.
-        directory: Of the rows of tier `file`.
+        directory: Directory of the rows of tier `file`.
     """
 
     policy: str | Callable[[int], Policy] = "lfu"
