@@ -63,13 +63,13 @@ class Placement:
         label: A short text for the table, e.g. `device`, `uvm (host-mapped)`, `host-resident`.
         offloads: Rows live in a slower tier than the one that computes. Only such systems enter an offload ranking,
             beside the all-on-device baseline.
-        computes_as: The registered system that runs the same kernel on the same kind of memory on this machine, so
+        same_kernel_as: The registered system that runs the same kernel on the same kind of memory on this machine, so
             that timing this one would time that one again. None: there is no such system.
     """
 
     label: str
     offloads: bool
-    computes_as: str | None = None
+    same_kernel_as: str | None = None
 
 
 def resident_on(device: torch.device) -> Placement:

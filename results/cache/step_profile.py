@@ -1,4 +1,4 @@
-"""Where the time of a step of our cache goes: run as a script, on a CUDA device or a CPU.
+"""Profile of a step of our cache: run as a script, on a CUDA device or a CPU.
 
     python results/cache/step_profile.py [--scale full] [--cache-ratio 0.015] [--system "freq_cache[look_ahead=16]"]
     python results/cache/step_profile.py --picture results/cache/step.svg
@@ -29,11 +29,11 @@ import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import VIRTUAL_DEVICE, capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     show(record)
     if options.out is not None:
-        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        write_json(options.out, record)
     if options.picture is not None:
         draw(record, options.picture)
 
@@ -226,7 +226,7 @@ def united(spans: Iterable[tuple[float, float]]) -> Spans:
 
 
 def length(spans: Spans) -> float:
-    """Of all spans together."""
+    """Length of all spans together."""
     return sum(end - start for start, end in spans)
 
 

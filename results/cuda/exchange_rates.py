@@ -9,7 +9,6 @@ best that each way can do, not what it takes from training beside it.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from suite.records.environment import VIRTUAL_DEVICE, capture
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from systems.freq_cache.tiers import copy_kernels
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import PinnedTier
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "rates": found,
             "environment": environment.model_dump(mode="json"),
         }
-        write_atomically(options.out, json.dumps(record, indent=2) + "\n")
+        write_json(options.out, record, indent=2)
 
 
 if __name__ == "__main__":

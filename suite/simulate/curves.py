@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
 from suite.simulate.models.model import Span
 from suite.simulate.trace import Distinct, Int64s, Seen, Trace, replayed

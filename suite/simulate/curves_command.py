@@ -12,12 +12,10 @@ import typer
 from pydantic import Field
 from rich.console import Console
 
-from suite.records.base import Model
+from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
 from suite.records.environment import capture
-from suite.records.exits import errors_told
-from suite.records.options import BadOption, ScaleName, parse_bytes
+from suite.records.measured import Model
 from suite.records.scales import SCALES
-from suite.records.shown import ShownConsole
 from suite.records.store import write_atomically
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats

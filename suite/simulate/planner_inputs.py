@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
-from suite.records.base import Model
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
+from suite.records.measured import Model
 from suite.simulate.curves import Curve, Curves
 from suite.simulate.options import read_input
 from suite.simulate.slots_by_table import divide_greedily

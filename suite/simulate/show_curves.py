@@ -13,8 +13,7 @@ from rich.console import Console
 
 from suite.simulate.curves import Curve, Curves
 from suite.simulate.slots_by_table import Split
-from suite.tables.figure_style import look
-from suite.tables.quantities import amount
+from suite.tables.formatting import amount, look
 from suite.tables.terminal import print_line, print_table
 
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from suite.advise.case import Case
-from suite.advise.shape import Shape
+from suite.advise.case import Case, Shape
 from suite.simulate.trace import Trace
 from systems.contract import Budget, CacheRatio
 from systems.freq_cache.cache.plan import Ids

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.curves import Curve, Curves, Depths, miss_curves
 from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span

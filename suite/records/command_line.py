@@ -1,14 +1,22 @@
-"""What command lines share: the names that options take, how their values are read, and the error for bad ones."""
+"""Shared by command lines: options' values, errors as a sentence, and text that only reads as text."""
 
 import enum
+import io
+import logging
+import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-from systems.registry import near, split_list
+from suite.records.store import StoreError
+from systems.registry import UnknownSystem, near, split_list
 from workloads.errors import DataError
 from workloads.schema import DATASETS, SCHEMAS
 from workloads.streams.tracks import label, split_name
@@ -21,7 +29,7 @@ class BadOption(ValueError):
 
 
 class ScaleName(enum.StrEnum):
-    """How large a run is."""
+    """Sizes of a run."""
 
     SMOKE = "smoke"
     SMALL = "small"
@@ -64,7 +72,7 @@ def _synthetic(name: str, flag: str) -> str:
 def parse_prepared(
     text: str, folders: Mapping[str, Path], *, data_dir: Path, flag: str = "--workloads"
 ) -> tuple[str, ...]:
-    """Of the datasets that `data_dir` holds, those that `flag` names, each once; `all`: published ones first.
+    """The datasets of `data_dir` that `flag` names, each once; `all`: published ones first.
 
     Raises:
         BadOption: one is not there.
@@ -127,3 +135,72 @@ def parse_shares(text: str | None, *, flag: str) -> tuple[float, ...]:
             raise BadOption(f"{flag}: {part.strip() or 'nothing'} is out of range, it must be above 0 and at most 1")
         shares.append(share)
     return tuple(shares)
+
+
+MISTAKES = (BadOption, DataError, UnknownSystem)
+"""Errors of options, data and names, with a message for the user. Any other `ValueError` is a bug with a traceback."""
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+"""Exit codes."""
+
+
+@contextmanager
+def errors_told(*failures: type[Exception], left: str = "nothing was finished") -> Iterator[Console]:
+    """Turn errors into a sentence on standard error and an exit code. Gives the console to tell more on.
+
+    `failures`, beside those of files that cannot be written, end the command with `FAILED`, and `MISTAKES` with
+    `USAGE`. `left` is said after Ctrl-C, which is `INTERRUPTED`. Standard output escapes what its encoding lacks.
+    """
+    failing: tuple[type[Exception], ...] = (StoreError, OSError, *failures)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    errors = ShownConsole(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    try:
+        yield errors
+    except MISTAKES as error:
+        errors.print(f"error: {error}", style="red")
+        raise typer.Exit(USAGE) from None
+    except failing as error:
+        errors.print(f"error: {error}", style="red")
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        errors.print(f"interrupted: {left}", style="yellow")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+log = logging.getLogger(__name__)
+
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_REPLACED = dict.fromkeys(_CONTROLS, "\N{REPLACEMENT CHARACTER}") | {ord("\t"): " ", ord("\n"): "\n"}
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which move a terminal's cursor or turn the order of letters, but line ends."""
+    return text.translate(_REPLACED)
+
+
+class ShownConsole(Console):
+    """A console that shows text as text, whoever wrote it.
+
+    A reader that goes away is an `OSError` like any other, and not the end of the program.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of something, those of rich's own alone with control codes."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error that is being handled."""
+        raise  # noqa: PLE0704 - rich calls this where it handles one
+
+
+@contextmanager
+def only_shown() -> Iterator[None]:
+    """Show what is kept elsewhere: where output is full or closed, a warning says so and what follows is dropped."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("warning: standard output fails (%s): nothing more is shown", error.strerror or error)
+        with suppress(OSError):  # it is no file
+            # what waits in its buffer would fail again at the end, and change the exit code
+            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())

@@ -1,12 +1,24 @@
-"""Quantities as people read them. What does not exist is `n/a`, and nothing but 0 is printed as 0."""
+"""Formats of numbers, and the style of figures. What does not exist is `n/a`, and nothing but 0 is printed as 0."""
 
 import math
+from contextlib import AbstractContextManager
+from typing import Final
 
 from pydantic import ByteSize
 
 from suite.tables.statistics import Estimate
 
 MISSING = "n/a"
+BLACK: Final = "#000000"
+GREY: Final = "#7F7F7F"
+COLOURS: Final = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+    "#7F7F7F", "#882255", "#332288", "#999933", "#AA4499", "#117733",
+    "#661100", "#DDAA33",
+)  # fmt: skip
+"""Those of Okabe and Ito (jfly.uni-koeln.de/color), less black and yellow, then some of Tol's (SRON/EPS/TN/09-002)."""
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
 def gigabytes(value: int | None) -> str:
@@ -32,7 +44,7 @@ def amount(value: float | None, noise: float | None = None) -> str:
 
 
 def decimals(value: float, noise: float | None = None) -> int:
-    """How many decimals `amount` shows of a number other than 0; negative where noise moves digits before the point."""
+    """Decimals that `amount` shows of a number other than 0; negative where noise moves digits before the point."""
     size = math.floor(math.log10(abs(value)))
     enough = 0 if size >= 3 else 1 if size == 2 else 2 if size >= -1 else 1 - size
     return max(-size, min(enough, -math.floor(math.log10(noise * abs(value))))) if noise else enough
@@ -100,3 +112,30 @@ def score_within(mean: Estimate | None) -> str:
     if mean is None or mean.low is None:
         return score(None if mean is None else mean.value)
     return f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
+
+
+def look(salt: str, *, svg_text: bool = False) -> AbstractContextManager[None]:
+    """The style to draw and to save under.
+
+    Args:
+        salt: Names inside an SVG follow from it: the same for the same figure, different where several share a page.
+        svg_text: Text in an SVG stays text, in the reader's font; otherwise it becomes outlines.
+    """
+    import matplotlib as mpl  # takes most of a second
+
+    return mpl.rc_context(
+        {
+            "svg.hashsalt": salt,
+            "svg.fonttype": "none" if svg_text else "path",
+            "font.size": 9,
+            "font.family": "sans-serif",
+            "font.sans-serif": ["DejaVu Sans", "Verdana"],  # as wide as each other
+            "text.parse_math": False,  # a name may hold a dollar sign
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "axes.linewidth": 0.6,
+            "grid.color": "#DDDDDD",
+            "grid.linewidth": 0.5,
+            "hatch.linewidth": 0.5,
+        }
+    )

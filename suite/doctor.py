@@ -1,23 +1,27 @@
-"""Checks of the machine before a benchmark: each function returns one finding, and changes nothing."""
+"""Command line: `python -m suite doctor`, which names what on this machine would spoil a benchmark."""
 
 import enum
 import os
 import shutil
 import tempfile
+import textwrap
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import ask_nvml, installed_versions, visible_gpu
-from suite.records.scales import FULL, HOST_OVERHEAD
 from suite.run.conditions import MachineMonitor
 from suite.run.control_groups import granted_cpus
 from suite.run.drive import IN_MEMORY, file_system
-from suite.run.memory_probes import available_host_bytes
-from workloads.schema import DATASETS
 
 TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
@@ -25,14 +29,13 @@ _FBGEMM = ("fbgemm-gpu", "fbgemm-gpu-cpu")
 _OTHERS_WARNING, _OTHERS_PROBLEM = 0.05, 0.25
 """Shares of the CPUs that other processes take."""
 _STOLEN_WARNING = 0.01
-_LEAST_MEMORY_BYTES = 2 * 10**9
 _LEAST_FREE_BYTES = 10**9
 _USED_BYTES, _USED_SHARE = 1 << 30, 0.02
 """Memory of the GPU in use: the driver itself keeps some hundred MiB, more on larger devices."""
 
 
 class Level(enum.StrEnum):
-    """How bad a finding is, worst first."""
+    """Severity of a finding, worst first."""
 
     PROBLEM = "problem"
     """Figures measured now would be wrong, or there would be none."""
@@ -78,7 +81,7 @@ def load(*, seconds: float) -> Finding:
 
 
 def governor(root: Path = Path("/")) -> Finding:
-    """What decides on the clock of the cores (the kernel's Documentation/admin-guide/pm/cpufreq.rst)."""
+    """The governor decides on the clock of the cores (the kernel's Documentation/admin-guide/pm/cpufreq.rst)."""
     files = [
         root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor" for cpu in sorted(os.sched_getaffinity(0))
     ]
@@ -104,24 +107,6 @@ def cpu_quota(root: Path = Path("/")) -> Finding:
         f"the container may use {granted:.1f} CPUs but sees {len(cpus)}: cells start a thread for each, and all of "
         "them stand still whenever the quota is used up",
         f"Give it CPUs instead of a quota (`docker run --cpuset-cpus ...`), or `taskset -c {first}`.",
-    )
-
-
-def memory() -> Finding:
-    """Available memory beside what the tables of published sizes take."""
-    available_bytes = available_host_bytes()
-    seen = f"{available_bytes / 1e9:.1f} GB available"
-    if available_bytes < _LEAST_MEMORY_BYTES:
-        return problem(seen, "Free memory, grant the container more, or measure at --scale smoke.")
-    row_bytes = FULL.embedding_dim * 4 * HOST_OVERHEAD
-    needs = {schema.name: row_bytes * schema.table_rows for schema in DATASETS.values()}
-    lacking = [f"{name} takes about {n / 1e9:.1f} GB" for name, n in needs.items() if n > available_bytes]
-    if not lacking:
-        return ok(f"{seen}, enough for every dataset at every scale")
-    return ok(
-        f"{seen}; at --scale full {', '.join(lacking)}",
-        "Scale small fits. For full: a larger machine, a smaller --embedding-dim, or tables on disk "
-        "(`--systems 'freq_cache[tier=file]'`).",
     )
 
 
@@ -188,7 +173,7 @@ def gpu_link(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an 
 
 
 def gpu_in_use(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an opaque handle
-    """Who else computes on the device, and how much of its memory is taken before anything runs."""
+    """Other processes on the device, and how much of its memory is taken before anything runs."""
     pids = [one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu) if one.pid != os.getpid()]
     state = nvml.nvmlDeviceGetMemoryInfo(gpu)
     seen = f"{state.used / 1e9:.1f} of {state.total / 1e9:.1f} GB in use"
@@ -213,7 +198,6 @@ def examine(*, seconds: float) -> dict[str, Finding]:
         "load": partial(load, seconds=seconds),
         "governor": governor,
         "CPU quota": cpu_quota,
-        "memory": memory,
         "results directory": partial(room, Path("results"), "Name a directory on a local disk with --out."),
         "temporary directory": partial(room, Path(tempfile.gettempdir()), "Set TMPDIR to a directory on a local disk."),
         "packages": matching_packages,
@@ -233,3 +217,57 @@ def _finding(check: Callable[[], Finding]) -> Finding:
         return check()
     except Exception as error:  # one machine's odd file must not keep the other checks from being told
         return unknown(f"the check failed with {type(error).__name__}: {error}")
+
+
+_LONGEST_S = 60.0
+_WIDTH = 80
+_STYLES = {Level.PROBLEM: "bold red", Level.WARNING: "yellow", Level.UNKNOWN: "cyan", Level.OK: "green"}
+
+
+def doctor_command(
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit code 1 as well")] = False,
+    seconds: Annotated[float, typer.Option(help="How long others' use of the CPUs is watched")] = 2.0,
+) -> None:
+    """Find what on this machine would spoil a benchmark, each with a remedy.
+
+    Looks at load, governor, CPU quota, room on disk, packages, the GPU's link and who uses the GPU. It
+    only reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
+
+    For example: `python -m suite doctor --strict --seconds 10`.
+
+    The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
+    Ctrl-C.
+    """
+    with errors_told(left="the checks were not finished") as errors:
+        if not 0 < seconds <= _LONGEST_S:  # NaN compares false with everything
+            raise BadOption(f"--seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}")
+        with errors.status("watching what else computes"):
+            findings = examine(seconds=seconds)
+    show(findings, ShownConsole(markup=False, highlight=False))
+    bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
+    raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))
+
+
+def show(findings: Mapping[str, Finding], console: Console) -> None:
+    """One block for each finding, by the name of its check; what is well and needs no words, as a list of names."""
+    width = min(console.width, _WIDTH)
+    quiet = [name for name, finding in findings.items() if finding.level is Level.OK and not finding.remedy]
+    for name, finding in findings.items():
+        if name in quiet:
+            continue
+        title = "note" if finding.level is Level.OK else str(finding.level)
+        console.print(Text.assemble((f"{title}: ", _STYLES[finding.level]), (name, "bold")))
+        for line in (finding.seen, finding.remedy and f"-> {finding.remedy}"):
+            if line:
+                console.print(Text(_wrapped(f"  {line}", width, then="  ")))
+        console.print()
+    if quiet:
+        console.print(Text(_wrapped("ok: " + ", ".join(quiet), width, then="    ")) + "\n")
+    counts = Counter(finding.level for finding in findings.values())
+    console.print(", ".join(f"{level}: {counts[level]}" for level in Level))
+
+
+def _wrapped(text: str, width: int, *, then: str) -> str:
+    # an option torn at a hyphen could not be copied
+    return textwrap.fill(text, width, subsequent_indent=then, break_on_hyphens=False)
