@@ -15,7 +15,7 @@ from suite.tables.columns import RATIO
 from suite.tables.formatting import binary_bytes, count, megabytes, relative
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache_size, caption, headings, on_drive, sweeps
-from suite.tables.sheet import Block, Column, Sheet, setting_of
+from suite.tables.sheet import Column, Sheet, Table, setting_of
 from suite.tables.statistics import Estimate, met, places, relative_speed
 
 _CPU: Final = (
@@ -136,11 +136,11 @@ def _apart(first: Row, other: Row) -> Estimate | None:
 
 
 def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
-    """A block per family of cache sizes in which somebody takes part, a list per budget in it."""
+    """A table per family of cache sizes in which somebody takes part, a list per budget in it."""
     boards = leaderboards(groups)
     titles = headings([one.groups[0] for one in boards], sized=False)
-    blocks = [
-        Block(
+    tables = [
+        Table(
             heading=heading,
             caption=f"{caption(one.groups)} {_CPU if one.groups[0].on_cpu else ''}".strip(),
             columns=COLUMNS,
@@ -148,4 +148,4 @@ def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
         )
         for one, heading in zip(boards, titles, strict=True)
     ]
-    return Sheet(name="leaderboard", title="Who is fastest within equal device memory", blocks=tuple(blocks))
+    return Sheet(name="leaderboard", title="Who is fastest within equal device memory", tables=tuple(tables))

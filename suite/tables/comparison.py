@@ -4,30 +4,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from suite.records.groups import Group
-from suite.tables.approximate import approximate_block
+from suite.tables.approximate import approximate_tables
 from suite.tables.columns import MAIN, REST
-from suite.tables.disk import disk_blocks
+from suite.tables.disk import disk_tables
 from suite.tables.formatting import score
-from suite.tables.ranks import rank_blocks
+from suite.tables.ranks import rank_tables
 from suite.tables.rows import Row, baseline_repeat, merged_rows, one_line, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
-from suite.tables.sheet import Block, Sheet, setting_of
+from suite.tables.sheet import Sheet, Table, setting_of
 from suite.tables.verdict import verdict
 
 
 def comparison(groups: Sequence[Group]) -> Sheet:
-    """Per group a block of the main columns, with the rest of them.
+    """Per group a table of the main columns, with the rest of them.
 
-    Approximate systems have a block of their own; so have rows on a drive, and ranks, behind all others.
+    Approximate systems have a table of their own; so have rows on a drive, and ranks, behind all others.
     """
     plain = [group for group in groups if not on_drive(group) and not on_ranks(group)]
-    blocks: list[Block] = []
+    tables: list[Table] = []
     for group, heading in zip(plain, headings(plain), strict=True):
-        blocks += [_block(group, heading), *approximate_block(group)]
+        tables += [_table(group, heading), *approximate_tables(group)]
     return Sheet(
         name="comparison",
         title="Comparison of embedding offload systems" if groups else "No records yet: run the benchmark first",
-        blocks=(*blocks, *disk_blocks(groups), *rank_blocks(groups)),
+        tables=(*tables, *disk_tables(groups), *rank_tables(groups)),
         lines=tuple(line_of(row) for group in groups for row in rows_of(group)),
     )
 
@@ -56,10 +56,10 @@ def line_of(row: Row) -> dict[str, Any]:
     }
 
 
-def _block(group: Group, heading: str) -> Block:
+def _table(group: Group, heading: str) -> Table:
     rows = [row for row in rows_of(group) if row.exact]
     targets = {row.target_auroc for row in rows} - {None}
-    return Block(
+    return Table(
         heading=heading,
         summary=verdict(group),
         caption=caption([group], *(f"target AUROC {score(target)}" for target in targets)),
