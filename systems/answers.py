@@ -34,7 +34,7 @@ class Tier(enum.StrEnum):
     DISK = "disk"
 
 
-class Purpose(enum.StrEnum):
+class MemoryUse(enum.StrEnum):
     """Use of bytes."""
 
     ROWS = "rows"
@@ -43,13 +43,13 @@ class Purpose(enum.StrEnum):
     STAGING = "staging"
 
 
-Anatomy = dict[tuple[Tier, Purpose], int]
+MemoryBreakdown = dict[tuple[Tier, MemoryUse], int]
 """Bytes by tier and purpose."""
 
 
-def total_of(parts: Iterable[Mapping[tuple[Tier, Purpose], int]]) -> Anatomy:
+def total_of(parts: Iterable[Mapping[tuple[Tier, MemoryUse], int]]) -> MemoryBreakdown:
     """Sum of the bytes of several parts, by tier and purpose."""
-    total: Counter[tuple[Tier, Purpose]] = Counter()
+    total: Counter[tuple[Tier, MemoryUse]] = Counter()
     for part in parts:
         total.update(part)
     return dict(total)

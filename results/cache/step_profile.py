@@ -39,13 +39,11 @@ from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.cache.mover import BatchMover
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.mover import BatchMover, Writer
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.cache.staging import FetchStaging
-from systems.freq_cache.cache.transfer import D2HCopy, Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.collection.pipeline import Pipeline
+from systems.freq_cache.cache.staging import D2HCopy, FetchStaging, Transfer
+from systems.freq_cache.pipeline import Pipeline
 from systems.registry import Variant, load
 from systems.selection import parse_systems
 

@@ -28,7 +28,7 @@ from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.models.registry import build
 from suite.simulate.trace import Int32s, Int64s, Trace
 from suite.tables.formatting import COLOURS, look
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 from systems.registry import Variant
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.tracks import TRACKS

@@ -18,6 +18,7 @@ from suite.simulate.options import read_input
 from suite.simulate.trace import Trace, replayed
 from systems.contract import OptimizerKind
 from systems.freq_cache import sizing
+from systems.freq_cache.sizing import CacheSpec
 from systems.registry import Variant
 
 EXAMPLES = ("a100", "h100", "h200")
@@ -172,7 +173,7 @@ def _link_bytes(case: Case, counts: Counts) -> tuple[float, float]:
         crossing = counts.distinct * (case.row_bytes + state)
         return crossing, crossing
     if case.name == "freq_cache":
-        record = sizing.layout_of(case.spec, case.spec.tables[0]).record_bytes
+        record = sizing.layout_of(CacheSpec.of(case.spec), case.spec.tables[0]).record_bytes
         return counts.fetched * record, counts.written_back * record
     if case.caches:
         beside = counts.distinct * state

@@ -28,6 +28,7 @@ from systems.fbgemm.tbe import WAYS
 from systems.fbgemm.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from systems.features import Group
 from systems.freq_cache import sizing
+from systems.freq_cache.sizing import CacheSpec
 from systems.registry import Variant
 from workloads.batch import Workload
 
@@ -197,7 +198,7 @@ class Case:
     @property
     def group(self) -> Group:
         """The tables as our cache takes them: alike as they are, they share one."""
-        (group,) = sizing.groups_of(self.spec, {}).groups
+        (group,) = sizing.groups_of(CacheSpec.of(self.spec)).groups
         return group
 
     @cached_property
@@ -206,7 +207,7 @@ class Case:
         if not self.caches or self.support.verdict is not Verdict.YES:
             return 0
         if self.name == "freq_cache":
-            return sizing.slots_of(self.spec, self.group, {})
+            return sizing.slots_of(CacheSpec.of(self.spec), self.group)
         return WAYS * cache_sets(self.spec, self.spec.tables)
 
     @property
@@ -254,7 +255,7 @@ class Case:
             cached = self.slots * self.record_bytes
             return {
                 "cached rows": cached,
-                "staging": sizing.device_bytes(spec, self.group, self.slots) - cached,
+                "staging": sizing.device_bytes(CacheSpec.of(spec), self.group, self.slots) - cached,
                 "slots of the ids of a batch": sizing.SLOT_ID_BYTES * spec.batch_lookups,
             }
         if self.name in CACHING:

@@ -14,7 +14,7 @@ from suite.tables.formatting import count, duration, megabytes
 from suite.tables.rows import Row, bytes_moved, counted_with_optimum, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
 from suite.tables.sheet import Column, Sheet, Table, setting_of
-from systems.answers import Purpose, Tier
+from systems.answers import MemoryUse, Tier
 
 _OWN_ACCOUNT: Final = "by the system's own account, the largest over rounds; what it does not list it does not have."
 
@@ -122,7 +122,7 @@ def _parts(row: Row) -> list[dict[str, Any]]:
     sizes = {
         (tier.value, purpose.value): max(known)
         for tier in Tier
-        for purpose in Purpose
+        for purpose in MemoryUse
         if (known := [one[key] for one in accounts if (key := f"{tier}/{purpose}") in one])
     }
     total = sum(sizes.values())

@@ -10,7 +10,7 @@ from suite.records.groups import REFERENCE, Group, base_name
 from suite.records.measured import Optimum, Traffic
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
-from systems.answers import Purpose
+from systems.answers import MemoryUse
 
 WAIT_SHARE = 0.02
 """Share of a system's turns above which waiting for batches is noted beside the numbers."""
@@ -298,7 +298,7 @@ def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
     on_device = [a for a in anatomies if any(key.startswith("device/") for key in a)]
     return {
         f"device_{purpose}_bytes": _largest(anatomy.get(f"device/{purpose}", 0) for anatomy in on_device)
-        for purpose in Purpose
+        for purpose in MemoryUse
     }
 
 

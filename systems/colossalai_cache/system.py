@@ -7,8 +7,8 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import (
-    Anatomy,
     Counters,
+    MemoryBreakdown,
     Placement,
     Rows,
     Support,
@@ -133,7 +133,7 @@ class ColossalAICache(EmbeddingSystem):
         for cache in self._caches:
             cache.flush()
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return total_of(cache.memory() for cache in self._caches)
 
     def counters(self) -> Counters:

@@ -8,7 +8,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Placement, Rows, Support, Tier, Verdict
+from systems.answers import MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
 from systems.fbgemm.tbe import (
     ROW_TYPES,
     TBE,
@@ -111,7 +111,7 @@ class TBEHolder(CountedSystem):
         for tbe in self._tbes:
             flush_tbe(tbe)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
 
 

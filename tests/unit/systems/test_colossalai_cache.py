@@ -20,8 +20,8 @@ from systems.contract import (
     Budget,
     CacheRatio,
     DeviceBytes,
+    MemoryUse,
     OptimizerKind,
-    Purpose,
     Rows,
     SparseOptimizer,
     SystemSpec,
@@ -257,9 +257,9 @@ def test_index_of_all_rows_is_on_the_device_and_in_a_budget(policy: str, a_slot:
     system = ColossalAICache(spec_of(*TABLES, policy=policy))
     assert system.slots == 50 + 40 + 25
     anatomy = system.memory()
-    assert anatomy[Tier.DEVICE, Purpose.INDEX] == 16 * 230 + a_slot * system.slots + 16 * features
-    assert anatomy[Tier.DEVICE, Purpose.ROWS] == 32 * 90 + 64 * 25
-    assert anatomy[Tier.HOST, Purpose.ROWS] == system.spec.row_bytes
+    assert anatomy[Tier.DEVICE, MemoryUse.INDEX] == 16 * 230 + a_slot * system.slots + 16 * features
+    assert anatomy[Tier.DEVICE, MemoryUse.ROWS] == 32 * 90 + 64 * 25
+    assert anatomy[Tier.HOST, MemoryUse.ROWS] == system.spec.row_bytes
     least = 16 * 230 + 16 * features + 2 * (32 + a_slot) + 64 + a_slot
     assert ColossalAICache.required_bytes(system.spec)[Tier.DEVICE] == least
     one_each = ColossalAICache(spec_of(*TABLES, policy=policy, budget=DeviceBytes(total_bytes=least)))

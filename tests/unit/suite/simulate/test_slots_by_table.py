@@ -13,7 +13,7 @@ from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
 from suite.simulate.slots_by_table import Split, divide_greedily, split_slots
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.collection import CachedEmbeddingBagCollection
+from systems.freq_cache import CachedEmbeddingBagCollection
 
 
 def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):

@@ -12,20 +12,21 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Support, Tier, Verdict, total_of
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
-from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache, Transfer, counters_of
-from systems.freq_cache.collection import arguments
-from systems.freq_cache.collection.access import Access, one_at_a_time
-from systems.freq_cache.collection.batches import parts_on_host
-from systems.freq_cache.collection.build import build_cache, contents_of, end
-from systems.freq_cache.collection.kept import KeptRows
-from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
-from systems.freq_cache.collection.pipeline import Pipeline
-from systems.freq_cache.planner.policy import Policy
-from systems.freq_cache.saving.commits import Commits
+from systems.freq_cache import arguments, sizing
+from systems.freq_cache.access import Access, KeptRows, end, one_at_a_time
+from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
+from systems.freq_cache.batches import parts_on_host
+from systems.freq_cache.build import build_cache, contents_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.plan import counters_of
+from systems.freq_cache.cache.policy import Policy
+from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.commits import Commits
+from systems.freq_cache.pipeline import Pipeline
+from systems.freq_cache.sizing import CacheSpec
 from systems.spec import SparseOptimizer, SystemSpec
 from systems.threads import Worker
 
@@ -42,6 +43,8 @@ class CachedTables(KeptRows):
     row_types = ROW_TYPES
     takes_weights = True
     like_torchrec = True
+
+    spec: CacheSpec
 
     def __init__(
         self,
@@ -67,58 +70,37 @@ class CachedTables(KeptRows):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
-        arguments.check_types(
-            tables=tables,
-            cache_ratio=cache_ratio,
-            device_bytes=device_bytes,
-            host_bytes=host_bytes,
-            policy=policy,
-            look_ahead=look_ahead,
-            lookups_per_backward=lookups_per_backward,
-            batch_lookups=batch_lookups,
-            pinned=pinned,
-            is_weighted=is_weighted,
-            seed=seed,
-        )
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
-        spec = SystemSpec(
-            tables=tuple(map(arguments.named, tables)),
-            optimizer=sparse_optimizer(optimizer, shared),
-            table_optimizers={name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in single.items()},
-            device=torch.device(device),
-            budget=arguments.budget_of(cache_ratio=cache_ratio, device_bytes=device_bytes, host_bytes=host_bytes),
-            batch_lookups=batch_lookups,
-            frequencies=frequencies,
-            weighted=is_weighted,
-            parameters={
-                "policy": policy if isinstance(policy, str) else "own",
-                "look_ahead": str(arguments.usual_look_ahead(device) if look_ahead is None else look_ahead),
-                "lookups_per_backward": str(lookups_per_backward),
-                "tier": "pinned" if pinned else "host" if directory is None else "file",
-                "exchange": exchange,
-                "slow_rows": slow_rows,
-            },
+        self._build(
+            CacheSpec(
+                tables=tuple(map(arguments.named, tables)),
+                optimizer=sparse_optimizer(optimizer, shared),
+                table_optimizers={name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in single.items()},
+                device=torch.device(device),
+                budget=arguments.budget_of(cache_ratio=cache_ratio, device_bytes=device_bytes, host_bytes=host_bytes),
+                batch_lookups=batch_lookups,
+                frequencies=frequencies,
+                weighted=is_weighted,
+                policy=policy,
+                look_ahead=arguments.usual_look_ahead(device) if look_ahead is None else look_ahead,
+                lookups_per_backward=lookups_per_backward,
+                tier="pinned" if pinned else "host" if directory is None else "file",
+                exchange=exchange,
+                slow_rows=slow_rows,
+                cache_rows=cache_rows or {},
+                directory=None if directory is None else Path(directory),
+                seed=seed,
+            )
         )
-        self._build(spec, policy=policy, cache_rows=cache_rows or {}, directory=directory, seed=seed)
 
-    def _build(
-        self,
-        spec: SystemSpec,
-        *,
-        policy: str | Callable[[int], Policy],
-        cache_rows: Mapping[str, int],
-        directory: Path | str | None,
-        seed: int | None,
-    ) -> None:
-        """Build the collection of a spec; the other arguments are settings that a spec cannot express."""
-        kept = None if directory is None else Path(directory)
-        arguments.check(spec, cache_rows, seed)
+    def _build(self, spec: CacheSpec) -> None:
+        arguments.check(spec)
         super().__init__(spec)
-        self._look_ahead = look_ahead = int(spec.parameters["look_ahead"])
-        self._groups = sizing.groups_of(spec, cache_rows)
-        self._commits = None if kept is None else Commits(kept, contents_of(spec, self._groups.groups, seed=seed))
+        kept, look_ahead = spec.directory, spec.look_ahead
+        self._groups = sizing.groups_of(spec)
+        self._commits = None if kept is None else Commits(kept, contents_of(spec, self._groups.groups))
         workers = planning, sending, writing = tuple(
             Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
         )
@@ -135,10 +117,7 @@ class CachedTables(KeptRows):
                     cache = build_cache(
                         spec,
                         group,
-                        cache_rows=cache_rows,
-                        policy=policy,
                         directory=kept and kept / f"cache_{number}",
-                        seed=seed,
                         transfer=transfer,
                         writing=writing,
                         fused_optimizer=self.fused_optimizer,
@@ -154,24 +133,24 @@ class CachedTables(KeptRows):
             caches,
             split=split,
             look_ahead=look_ahead,
-            lookups_per_backward=sizing.lookups_per_backward(spec),
+            lookups_per_backward=spec.lookups_per_backward,
             planning=planning,
             sending=sending,
         )
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return sizing.required_bytes(spec)
+        return sizing.required_bytes(CacheSpec.of(spec))
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        refused = arguments.refused(spec)
+        refused = arguments.refused(CacheSpec.of(spec))
         refusal = Support(Verdict.UNSUPPORTED, refused) if refused else fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
     @property
     def look_ahead(self) -> int:
-        return self._look_ahead
+        return self.spec.look_ahead
 
     @property
     def exact(self) -> bool:
@@ -179,7 +158,7 @@ class CachedTables(KeptRows):
 
     @property
     def row_error(self) -> float:
-        return sizing.ROW_ERROR[self.spec.parameters["slow_rows"]]
+        return self.spec.row_error
 
     @property
     def placement(self) -> Placement:
@@ -205,10 +184,10 @@ class CachedTables(KeptRows):
         source, waiting, unannounced = iter(batches), deque[Batch](), deque[Batch]()
         try:
             while True:
-                coming = list(islice(source, self._look_ahead + 1 - len(waiting)))
+                coming = list(islice(source, self.spec.look_ahead + 1 - len(waiting)))
                 waiting += coming
-                unannounced += coming if self._look_ahead else []
-                while unannounced and self._pipeline.announced <= self._look_ahead:
+                unannounced += coming if self.spec.look_ahead else []
+                while unannounced and self._pipeline.announced <= self.spec.look_ahead:
                     self.prefetch(features(unannounced.popleft()))
                 if not waiting:
                     return
@@ -231,12 +210,12 @@ class CachedTables(KeptRows):
         """
         if self._infers:
             return
-        if not self._look_ahead:
+        if not self.spec.look_ahead:
             raise RuntimeError("the cache was built with look_ahead=0: give look_ahead to announce batches")
-        if self._pipeline.announced > self._look_ahead:
+        if self._pipeline.announced > self.spec.look_ahead:
             raise RuntimeError(
                 f"{self._pipeline.announced} batches are announced and not looked up, with look_ahead="
-                f"{self._look_ahead}: look up the first of them, or build with more"
+                f"{self.spec.look_ahead}: look up the first of them, or build with more"
             )
         self._pipeline.warm_up()
         self._pipeline.announce(features)
@@ -306,10 +285,10 @@ class CachedTables(KeptRows):
             )
         return cast(Self, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         self._access.check()
-        slot_ids = {(Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups}
-        return total_of([{(Tier.DEVICE, Purpose.INDEX): 0}, slot_ids, *(cache.memory() for cache in self.caches)])
+        slot_ids = {(Tier.DEVICE, MemoryUse.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups}
+        return total_of([{(Tier.DEVICE, MemoryUse.INDEX): 0}, slot_ids, *(cache.memory() for cache in self.caches)])
 
     def counters(self) -> Counters:
         self._access.check()

@@ -1,17 +1,17 @@
 """Announced batches: their ids on the host, validation, and progress."""
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
-from torch.fx import Proxy, Tracer
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
-from systems.freq_cache.cache import Bags, Planned, Transfer
+from systems.freq_cache.cache.mover import Planned
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.compiled import compiled
 from systems.threads import Task
 
@@ -22,7 +22,7 @@ class Coming:
 
     Attributes:
         features: What will be looked up, or another object with the same ids.
-        parts, bags: Its features and its ids, for each cache.
+        parts, ids: Its features and its ids, for each cache.
         changes: It will be trained.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
         announcing, planning: What the planning thread was given to do for it; None: nothing yet.
@@ -36,7 +36,7 @@ class Coming:
 
     features: KeyedJaggedTensor
     parts: list[KeyedJaggedTensor]
-    bags: list[Bags]
+    ids: list[Ids]
     changes: bool
     abandoned: bool = False
     announcing: Task[None] | None = None
@@ -56,8 +56,8 @@ class Coming:
     def is_again(self, other: "Coming") -> bool:
         """Whether `other` has the same ids in other tensors: moved to a device, for example, or with permuted keys."""
         same = all(
-            np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
-            for own, its in zip(self.bags, other.bags, strict=True)
+            np.array_equal(own.values, its.values) and np.array_equal(own.offsets, its.offsets)
+            for own, its in zip(self.ids, other.ids, strict=True)
         )
         return same and self.changes <= other.changes
 
@@ -142,9 +142,3 @@ def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
         beyond |= length | (ids - length)
         total += length
     return bool(beyond >= 0 and total == ids)
-
-
-def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
-    """Proxy of a module's output when `torch.fx` traces the model, as torchrec's pipelines do: the module is a leaf."""
-    tracer = cast(Tracer, features.tracer)
-    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from systems.freq_cache.cache.policy import EMPTY, LEVELS, Queues, empty_queues, pop, push
 from systems.freq_cache.compiled import compiled, inlined, prefetch, prefetch_ahead
-from systems.freq_cache.planner.policy import LEVELS
-from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
 
 Int32s = NDArray[np.int32]
 

@@ -8,9 +8,10 @@ from contextlib import suppress
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.cache import Cache, Planned
-from systems.freq_cache.collection.batches import Coming, versions_of
-from systems.freq_cache.planner.planner import Distinct
+from systems.freq_cache.batches import Coming, versions_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.mover import Planned
+from systems.freq_cache.cache.plan import Distinct
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
 
@@ -224,8 +225,8 @@ class Pipeline:
 
     def _batch(self, features: KeyedJaggedTensor) -> Coming:
         parts = self.split(features)
-        bags = [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
-        return Coming(features, parts, bags, torch.is_grad_enabled(), versions=versions_of(features))
+        ids = [cache.ids_of(part) for cache, part in zip(self._caches, parts, strict=True)]
+        return Coming(features, parts, ids, torch.is_grad_enabled(), versions=versions_of(features))
 
     def _announce_all(self) -> None:
         for coming in self._coming:
@@ -235,15 +236,15 @@ class Pipeline:
         """Have the planners told of a batch, unless that was done or refused."""
 
         def tell_planners(found: Sequence[Distinct]) -> None:
-            for cache, bags, distinct in zip(self._caches, coming.bags, found, strict=True):
-                cache.announce(bags, distinct, changes=coming.changes)
+            for cache, ids, distinct in zip(self._caches, coming.ids, found, strict=True):
+                cache.announce(ids, distinct, changes=coming.changes)
             coming.told = True
 
         def announce() -> None:
             if coming.told or coming.refused is not None:
                 return
             try:
-                found = [cache.distinct(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
+                found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
             except IndexError as error:
                 coming.refused = error
                 return
@@ -257,7 +258,7 @@ class Pipeline:
         """Have a batch planned and then sent, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
-            coming.planned = [cache.plan(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
+            coming.planned = [cache.plan(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
 
         def plan() -> None:
             if coming.planned is None and coming.told:

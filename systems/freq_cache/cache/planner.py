@@ -5,98 +5,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
+from systems.freq_cache.cache import loops
+from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
+from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
+from systems.freq_cache.cache.policy import LEVELS, Policy, checked
 from systems.freq_cache.compiled import gather
-from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
-from systems.freq_cache.planner.policy import LEVELS, Policy, checked
-
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
 
 _INT32_MAX = 2**31 - 1
-
-
-class OutsideTable(IndexError):
-    """An id is outside its table. `at`: its index in the batch."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(f"id number {at} of the batch is outside its table")
-        self.at = at
-
-
-@dataclass(frozen=True)
-class Ids:
-    """The ids of one batch, feature after feature.
-
-    Attributes:
-        values: int64 `[n]`, each within its feature's table, duplicates welcome.
-        ends: Where each feature's ids end, int64 `[features]`.
-        starts: The row at which each feature's table starts, int64 `[features]`.
-    """
-
-    values: Int64s
-    ends: Int64s
-    starts: Int64s
-
-
-@dataclass(frozen=True)
-class Distinct:
-    """The distinct rows of one batch.
-
-    Attributes:
-        rows: int32 `[u]`, in order of first occurrence.
-        counts: How many ids ask for each, int32 `[u]`.
-        inverse: Position in `rows` of every id, int32 `[n]`.
-    """
-
-    rows: Int32s
-    counts: Int32s
-    inverse: Int32s
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes + self.counts.nbytes + self.inverse.nbytes
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Row moves of one batch. Write-backs come before fetches: a fetched row may take the slot of one written back.
-
-    Attributes:
-        batch: The number of the batch, counted from 0 in the order of announcing.
-        rows: Its distinct rows, int32 `[u]`, in order of first occurrence.
-        slots: Their slots, int32 `[u]`; below 0 where an overflow batch has none.
-        missed: Whether each was absent when the batch was planned, bool `[u]`.
-        inverse: Position in `rows` of every id, int32 `[n]`.
-        slot_of_id: The slot of every id, int32 `[n]`.
-        unique_misses: Number of distinct rows that were absent when the batch was planned.
-        lookup_misses: Number of ids of such rows.
-        fetch_rows, fetch_slots: Rows to fetch, and their slots, int32.
-        back_rows, back_slots: Evicted rows to write back, because they changed, and their slots, int32.
-        fetch_after: The batch whose write-back each row to fetch must wait for, int32; -1: none.
-        overflow: The batch has more distinct rows than the cache has slots. Rows without a slot bypass the cache.
-    """
-
-    batch: int
-    rows: Int32s
-    slots: Int32s
-    missed: NDArray[np.bool_]
-    inverse: Int32s
-    slot_of_id: Int32s
-    unique_misses: int
-    lookup_misses: int
-    fetch_rows: Int32s
-    fetch_slots: Int32s
-    back_rows: Int32s
-    back_slots: Int32s
-    fetch_after: Int32s
-    overflow: bool
-
-    @property
-    def unique_ids(self) -> int:
-        return self.rows.size
 
 
 @dataclass

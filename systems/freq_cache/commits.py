@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.tiers import JSON, DamagedTier, FileTier, sync_directory, write_synced
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.row_map import JSON, DamagedTier, sync_directory, write_synced
 
 _NAME = "commits"
 

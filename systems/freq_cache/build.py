@@ -1,23 +1,25 @@
 """Building the caches of a collection from its spec: one for each group of tables that share slots."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from systems.contract import CacheRatio, SystemSpec
+from systems.contract import CacheRatio
 from systems.features import Group
-from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache, SlotTable, Transfer
-from systems.freq_cache.collection.access import Access
-from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
+from systems.freq_cache import commits, sizing
+from systems.freq_cache.arguments import FusedOptimizer, group_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.saving import commits
-from systems.freq_cache.tiers import JSON, FileTier, HostTier, PinnedTier, SlowTier
+from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.row_map import JSON
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
 
 _CHUNK_BYTES = 8 << 20
@@ -25,13 +27,10 @@ _CHUNK_BYTES = 8 << 20
 
 
 def build_cache(
-    spec: SystemSpec,
+    spec: CacheSpec,
     group: Group,
     *,
-    cache_rows: Mapping[str, int],
-    policy: str | Callable[[int], Policy],
     directory: Path | None,
-    seed: int | None,
     transfer: Transfer,
     writing: Worker | None,
     fused_optimizer: FusedOptimizer,
@@ -41,17 +40,14 @@ def build_cache(
     Args:
         spec: The collection's spec.
         group: The tables.
-        cache_rows: Slots of single tables that have a cache of their own, by name.
-        policy: A name, or a function that makes a policy from the number of rows of a cache.
         directory: Directory of this cache's rows, below the collection's, if they are on disk.
-        seed: Seed of the initial rows; None: zero.
         transfer: Shared by all caches.
         writing: The thread that writes rows back; None: the thread that moves them.
         fused_optimizer: Holds the hyper-parameters of the next lookup.
     """
     first = group.tables[0]
-    slots, together = sizing.slots_of(spec, group, cache_rows), sizing.lookups_per_backward(spec)
-    tier = _tier(spec, group, directory, seed)
+    slots, together = sizing.slots_of(spec, group), spec.lookups_per_backward
+    tier = _tier(spec, group, directory)
 
     def make_pool(slots: int) -> SlotTable:
         optimizer = spec.optimizer_of(first)
@@ -65,7 +61,7 @@ def build_cache(
             planner=Planner(
                 rows=group.rows,
                 slots=slots,
-                policy=_policy(spec, group, policy),
+                policy=_policy(spec, group),
                 batch_ids=together * spec.batch_lookups,
             ),
             tier=tier,
@@ -73,7 +69,7 @@ def build_cache(
             staging_rows=sizing.staging_rows(spec, slots),
             writing=writing,
             transfer=transfer,
-            remedy=None if isinstance(spec.budget, CacheRatio) else partial(sizing.remedy, spec, group, cache_rows),
+            remedy=None if isinstance(spec.budget, CacheRatio) else partial(sizing.remedy, spec, group),
             lookups_per_backward=together,
         )
     except BaseException:
@@ -81,12 +77,12 @@ def build_cache(
         raise
 
 
-def contents_of(spec: SystemSpec, groups: Sequence[Group], *, seed: int | None) -> list[JSON]:
+def contents_of(spec: CacheSpec, groups: Sequence[Group]) -> list[JSON]:
     """Description of each cache's tables and initial rows, for `Commits`: see `first_rows_of`."""
     return [
         [
             {"table": table.name, "rows": table.num_embeddings}
-            | ({"seed": None} if seed is None else {"seed": seed, "stream": stream, "between": bounds})
+            | ({"seed": None} if spec.seed is None else {"seed": spec.seed, "stream": stream, "between": bounds})
             for table, stream in zip(group.tables, _streams(spec, group), strict=True)
             for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
         ]
@@ -94,9 +90,9 @@ def contents_of(spec: SystemSpec, groups: Sequence[Group], *, seed: int | None) 
     ]
 
 
-def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | None) -> SlowTier:
+def _tier(spec: CacheSpec, group: Group, directory: Path | None) -> SlowTier:
     layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
-    initialize = first_rows_of(group.tables, seed=seed, streams=_streams(spec, group))
+    initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
     if directory is not None:
         return FileTier(
             directory,
@@ -107,18 +103,16 @@ def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | No
             name_of=partial(_name_of, group),
         )
     tier = HostTier(rows=rows, layout=layout)
-    if spec.parameters["tier"] == "pinned":
-        tier = PinnedTier(rows, layout, spec.device, exchanges=spec.parameters.get("exchange") == "device")
+    if spec.tier == "pinned":
+        tier = PinnedTier(rows, layout, spec.device, exchanges=spec.exchange == "device")
     chunk_rows = max(1, _CHUNK_BYTES // (4 * layout.dim))
-    for start in range(0, 0 if seed is None else rows, chunk_rows):
+    for start in range(0, 0 if spec.seed is None else rows, chunk_rows):
         ids = torch.arange(start, min(start + chunk_rows, rows))
-        first: Tensor = torch.empty(ids.numel(), layout.dim, dtype=torch.float32)
-        initialize(ids, first)
-        layout.set_weights(tier.records[start : start + chunk_rows], first)
+        layout.set_weights(tier.records[start : start + chunk_rows], initialize(ids))
     return tier
 
 
-def _streams(spec: SystemSpec, group: Group) -> list[int]:
+def _streams(spec: CacheSpec, group: Group) -> list[int]:
     """Random stream of each table's initial rows: its position in the spec."""
     names = [table.name for table in spec.tables]
     return [names.index(table.name) for table in group.tables]
@@ -133,25 +127,9 @@ def _name_of(group: Group, row: int) -> str:
     return f"row {row} of table {table.name}"
 
 
-def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy]) -> Policy:
-    if not isinstance(policy, str):
-        return policy(group.rows)
-    if policy == "static" and spec.frequencies is not None:
+def _policy(spec: CacheSpec, group: Group) -> Policy:
+    if not isinstance(spec.policy, str):
+        return spec.policy(group.rows)
+    if spec.policy == "static" and spec.frequencies is not None:
         return StaticFrequency([spec.frequencies[table.name].numpy() for table in group.tables])
-    return LFU(group.rows) if policy == "lfu" else LRU()
-
-
-def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -> None:
-    """Stop the threads, close the tiers, and clear the list of caches, which frees their rows.
-
-    In a forked process it does nothing: they belong to the parent.
-    """
-    access.closed = True
-    if not access.in_its_process:
-        return
-    for worker in workers:
-        if worker is not None:
-            worker.close()
-    for cache in caches:
-        cache.tier.close()
-    caches.clear()
+    return LFU(group.rows) if spec.policy == "lfu" else LRU()
