@@ -208,7 +208,7 @@ def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, i
     """Quantities of a cell that changed by more than their tolerance: name, values, text, and what sorts them."""
     before, after, ratio = cell["row_a"], cell["row_b"], cell["ratio"]
     if cell["beyond_noise"]:
-        yield SPEED, before.ratio, after.ratio, speed_text(cell), int(ratio > 1), abs(math.log(ratio))
+        yield SPEED, before.ratio.value, after.ratio.value, speed_text(cell), int(ratio > 1), abs(math.log(ratio))
     if before.status is not after.status:
         where = f" in phase {after.phase}" if after.phase else ""
         text = f"{before.status} -> {after.status}{where}{f': {one_line(after.reason)}' if after.reason else ''}"

@@ -117,7 +117,7 @@ def _line(row: Row, *, by_place: bool) -> dict[str, object]:
         "status": row.status.value,
         "verified": row.verified,
         "samples_per_s": row.samples_per_s,
-        "vs_baseline": row.ratio,
+        "vs_baseline": row.ratio and row.ratio.value,
         "builds": row.builds,
         "row": row,
     }

@@ -13,7 +13,7 @@ from suite.tables.disk import disk_sheet
 from suite.tables.formatting import count, duration, megabytes
 from suite.tables.rows import Row, bytes_moved, counted_with_optimum, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
-from suite.tables.sheet import Column, Sheet, Table, setting_of
+from suite.tables.sheet import Column, Sheet, Table
 from systems.answers import MemoryUse, Tier
 
 _OWN_ACCOUNT: Final = "by the system's own account, the largest over rounds; what it does not list it does not have."
@@ -66,7 +66,7 @@ def _measured(group: Group, row: Row) -> dict[str, Any]:
     )
     own = ("noise", "same_kernel_as", "verified", "status", "system", *(column.name for column in PAPER))
     return {
-        **setting_of(row.records),
+        **row.line(),
         **{name: line[name] for name in own},
         "row": ended if row.status is Status.OK else row.status.value,
         "hardware": f"{group.key.device}, CPU only" if group.on_cpu else group.key.device,
@@ -184,11 +184,7 @@ def _sheet(
     """A table per group of which a row has lines."""
     tables = []
     for group, heading in zip(groups, headings(groups), strict=True):
-        lines = [
-            {**setting_of(row.records), "system": row.system, **line}
-            for row in merged_rows(group)
-            for line in lines_of(row)
-        ]
+        lines = [{**row.line("system"), **line} for row in merged_rows(group) for line in lines_of(row)]
         if lines:
             tables.append(Table(heading=heading, caption=caption([group]), columns=columns, lines=tuple(lines)))
     return Sheet(name=name, title=title, tables=tuple(tables))

@@ -8,7 +8,7 @@ from suite.tables.columns import STATUS, SYSTEM, VERIFIED
 from suite.tables.formatting import megabytes, percent, relative, score_within
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings
-from suite.tables.sheet import Column, Line, Sheet, Table, setting_of
+from suite.tables.sheet import Column, Line, Sheet, Table
 from suite.tables.statistics import mean_of
 
 HEADING = "Approximate systems: quality against bytes"
@@ -66,15 +66,14 @@ def _line(row: Row, exact: dict[int, float]) -> dict[str, Any]:
         max((one.get(f"{tier}/rows", 0) + one.get(f"{tier}/state", 0) for one in accounts), default=0) for tier in TIERS
     ]
     return {
-        **setting_of(row.records),
-        **{name: getattr(row, name) for name in ("system", "exact", "noise", "verified", "status")},
+        **row.line("system", "exact", "noise", "verified", "status"),
         "auroc": mean_of(list(own.values())) if own else None,
         "below": mean_of(pairs) if pairs and not is_baseline(row.system) else None,
         **{f"{tier}_bytes": size or None for tier, size in zip(TIERS, sizes, strict=True)},
         # of the slowest tier: rows there are all rows, and those on a faster one are copies
         "table_bytes": next((size for size in reversed(sizes) if size), None),
         "samples": row.cell.steps * row.cell.batch_size,
-        "ratio": row.relative,
+        "ratio": row.ratio,
         "rounds": row.measured_rounds,
         "row": row,
     }

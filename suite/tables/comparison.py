@@ -11,7 +11,7 @@ from suite.tables.formatting import score
 from suite.tables.ranks import rank_tables
 from suite.tables.rows import Row, baseline_repeat, merged_rows, one_line, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
-from suite.tables.sheet import Sheet, Table, setting_of
+from suite.tables.sheet import Sheet, Table
 from suite.tables.verdict import verdict
 
 
@@ -45,15 +45,8 @@ def line_of(row: Row) -> dict[str, Any]:
     """A row as raw numbers by column."""
     hits = None if not row.lookups or row.lookup_misses is None else 1 - row.lookup_misses / row.lookups
     numbers = {name: value for name, value in vars(row).items() if name not in ("notes", "records")}
-    del numbers["ratio_low"], numbers["ratio_high"]
-    return {
-        **setting_of(row.records),
-        **numbers,
-        "ratio": row.relative,
-        "lookup_hit_rate": hits,
-        "status": row.status.value,
-        "reason": one_line(row.reason),
-    }
+    more = {"lookup_hit_rate": hits, "status": row.status.value, "reason": one_line(row.reason)}
+    return row.line() | numbers | more
 
 
 def _table(group: Group, heading: str) -> Table:

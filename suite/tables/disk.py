@@ -12,7 +12,7 @@ from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
-from suite.tables.sheet import Column, Line, Sheet, Table, setting_of
+from suite.tables.sheet import Column, Line, Sheet, Table
 from suite.tables.statistics import Estimate, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 from workloads.schema import SCHEMAS
@@ -20,6 +20,8 @@ from workloads.schema import SCHEMAS
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
+_OWN: Final = ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc", "ratio")
+"""Fields of a row that a line shows as they are."""
 _ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
@@ -255,14 +257,7 @@ def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
             if row.samples_per_s
         }
         yield {
-            **setting_of(row.records),
-            "step": step.value,
-            "budget": budget,
-            **{
-                name: getattr(row, name)
-                for name in ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc")
-            },
-            "ratio": row.relative,
+            **row.line(*_OWN, step=step.value, budget=budget),
             **{f"over_{name}": over.get(name) for name in RIVALS},
             **_reading(group, row),
             "held_bytes": most,

@@ -9,7 +9,7 @@ from suite.tables.columns import AUROC, HIT_RATE, STATUS, SYSTEM, VERIFIED
 from suite.tables.formatting import amount, gigabytes, megabytes
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_ranks
-from suite.tables.sheet import Column, Table, setting_of
+from suite.tables.sheet import Column, Table
 
 _PER_RANK = {
     "table_bytes": ("tables MB per rank", megabytes),
@@ -74,10 +74,7 @@ def _table(group: Group, heading: str) -> Table:
 
 
 def _line(row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        **setting_of(row.records),
-        **{name: getattr(row, name) for name in ("system", "auroc", "verified", "hit_rate", "status")},
-    }
+    found = row.line("system", "auroc", "verified", "hit_rate", "status")
     ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
     speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
     found["rank_steps_per_s"] = statistics.fmean(speeds) if speeds else None

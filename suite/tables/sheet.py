@@ -15,11 +15,9 @@ from typing import Any, Final
 import pandas as pd
 
 from suite.records.command_line import printable
-from suite.records.groups import device_title
-from suite.records.record import Record
 from suite.records.store import write_atomically
 from suite.tables.formatting import MISSING
-from suite.tables.statistics import Estimate, spread_out
+from suite.tables.statistics import Estimate
 
 Line = Mapping[str, Any]
 LEGEND: Final = (
@@ -118,14 +116,17 @@ class Sheet:
     def frame(self) -> pd.DataFrame:
         """All lines as raw numbers in SI units: the setting, the sheet's own columns, then the keys of the records."""
         lines = chain(*(table.lines for table in self.tables)) if self.lines is None else self.lines
-        spread = [dict(chain(*(_spread(name, value) for name, value in line.items()))) for line in lines]
+        spread = [dict(chain(*(_spread(name, value).items() for name, value in line.items()))) for line in lines]
         own = (name for name in chain(*spread) if name not in ("records", *_HIDDEN))
         frame = pd.DataFrame(spread, columns=[*dict.fromkeys((*SETTING, *own, "records"))])
         return frame.drop_duplicates(ignore_index=True).convert_dtypes()  # bytes stay whole where some are missing
 
 
-def _spread(name: str, value: object) -> Iterable[tuple[str, object]]:
-    return spread_out(name, value).items() if isinstance(value, Estimate) else ((name, value),)
+def _spread(name: str, value: object) -> dict[str, object]:
+    """A value by its column of CSV; an estimate takes three."""
+    if not isinstance(value, Estimate):
+        return {name: value}
+    return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
 SETTING: Final = (
@@ -134,19 +135,6 @@ SETTING: Final = (
     *("setting", "source"),
 )
 """First keys of a line of raw numbers."""
-
-
-def setting_of(runs: Sequence[Record]) -> dict[str, Any]:
-    """First values of a line, and the keys of the records behind it."""
-    cell, environment = runs[0].cell, runs[0].environment
-    return {
-        **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},
-        "kind": "virtual device" if runs[0].on_virtual_device else "measured",
-        "device": device_title(cell, environment),
-        "host": environment.cpu,
-        "threads": environment.threads,
-        "records": " ".join(run.key for run in runs),
-    }
 
 
 def write_sheets(

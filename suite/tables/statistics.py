@@ -51,12 +51,6 @@ class Estimate:
         return None if self.low is None or self.high is None else max((self.high - self.low) / 2, abs(self.value - 1))
 
 
-def spread_out(name: str, found: Estimate | None) -> dict[str, float | None]:
-    """An estimate as raw numbers of three columns."""
-    parts = (None, None, None) if found is None else (found.value, found.low, found.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), parts, strict=True))
-
-
 def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Any]:
     """A system's speed in its turns, over all rounds: fields of a row; none where it took no turns.
 
@@ -101,7 +95,7 @@ def _speed(
         "total_steps_per_s": sum(turns.steps * sum(map(len, turns.system_s)) for turns in own) / seconds,
         "samples_per_s": samples_per_s,
         "epoch_s": None if epoch is None else epoch / samples_per_s,
-        **spread_out("ratio", ratio),
+        "ratio": ratio,
         "way": " / ".join(dict.fromkeys(turns.way for turns in own)),
         "builds": sum(len(turns.system_s) for turns in own),
     }
