@@ -9,7 +9,7 @@ from suite.tables.columns import MAIN, REST
 from suite.tables.disk import disk_tables
 from suite.tables.formatting import score
 from suite.tables.ranks import rank_tables
-from suite.tables.rows import Row, baseline_repeat, merged_rows, one_line, remarks
+from suite.tables.rows import Row, merged_rows, one_line, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
 from suite.tables.sheet import Sheet, Table
 from suite.tables.verdict import verdict
@@ -28,17 +28,8 @@ def comparison(groups: Sequence[Group]) -> Sheet:
         name="comparison",
         title="Comparison of embedding offload systems" if groups else "No records yet: run the benchmark first",
         tables=(*tables, *disk_tables(groups), *rank_tables(groups)),
-        lines=tuple(line_of(row) for group in groups for row in rows_of(group)),
+        lines=tuple(line_of(row) for group in groups for row in merged_rows(group, with_repeat=True)),
     )
-
-
-def rows_of(group: Group) -> list[Row]:
-    """A group's rows, with the baseline's repeat behind the baseline."""
-    repeat = baseline_repeat(group)
-    rows = []
-    for row in merged_rows(group):
-        rows += [row, repeat] if repeat is not None and row.records == repeat.records else [row]
-    return rows
 
 
 def line_of(row: Row) -> dict[str, Any]:
@@ -50,7 +41,7 @@ def line_of(row: Row) -> dict[str, Any]:
 
 
 def _table(group: Group, heading: str) -> Table:
-    rows = [row for row in rows_of(group) if row.exact]
+    rows = [row for row in merged_rows(group, with_repeat=True) if row.exact]
     targets = {row.target_auroc for row in rows} - {None}
     return Table(
         heading=heading,

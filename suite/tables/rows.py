@@ -123,14 +123,18 @@ class Row:
         }
 
 
-def merged_rows(group: Group) -> list[Row]:
-    """One row per system: reference, baseline, others by name."""
+def merged_rows(group: Group, *, with_repeat: bool = False) -> list[Row]:
+    """One row per system: reference, baseline, `with_repeat` the baseline's repeat, others by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
     target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
     repeat = baseline_repeat(group)
     noise = None if repeat is None else repeat.noise
-    return [replace(_merge(runs, baseline, target), noise=noise) for runs in systems.values()]
+    rows = []
+    for runs in systems.values():
+        rows.append(replace(_merge(runs, baseline, target), noise=noise))
+        rows += [repeat] if with_repeat and repeat is not None and runs == repeat.records else []
+    return rows
 
 
 def baseline_repeat(group: Group) -> Row | None:
