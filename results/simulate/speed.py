@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "figure": "simulator",
         "workload": "single ids",
         "cache_ratio": RATIO,
-        "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
+        "environment": capture().model_dump(mode="json"),
         "results": results,
     }
     write_json(asked.out, record, indent=2)

@@ -10,7 +10,6 @@ unless `use_one_tbe_per_table` is set. No device is needed.
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -166,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
     if asked.out is not None:
         settings = {name: getattr(asked, name) for name in ("scale", "batch_size", "batches", "sample", "dim")}
-        environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
+        environment = capture().model_dump(mode="json")
         write_json(asked.out, {"environment": environment, **settings, "results": results})
 
 

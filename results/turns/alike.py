@@ -9,7 +9,6 @@ tables compare systems. Copies of one contest share their turns, so pairs are no
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--copies", type=int, default=6)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
-    environment = capture(threads=len(os.sched_getaffinity(0)))
+    environment = capture()
     options = Options(
         systems="full_gpu",
         workloads=asked.workloads,

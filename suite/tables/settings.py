@@ -129,7 +129,7 @@ def _noise(groups: Sequence[Group]) -> Iterator[str]:
     repeats = [row for group in groups if (row := baseline_repeat(group)) is not None and row.noise is not None]
     if repeats:
         widest = max(repeats, key=lambda row: row.noise or 0.0)
-        yield f"noise floor: the baseline beside itself {relative(widest.relative, widest.noise)}"
+        yield f"noise floor: the baseline beside itself {relative(widest.ratio, widest.noise)}"
 
 
 def _disturbed(records: Sequence[Record]) -> Iterator[str]:

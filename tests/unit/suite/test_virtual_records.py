@@ -73,7 +73,7 @@ def test_tables_have_a_caption_and_no_speed_even_of_files_that_hold_one() -> Non
     text = to_markdown(sheet)
     assert CAPTION in text
     assert VIRTUAL_DEVICE in text
-    heads = {column.words for block in sheet.blocks for table in block.tables for column in table.columns}
+    heads = {column.words for table in sheet.tables for frame in table.frames for column in frame.columns}
     assert not heads & set(SPEEDS), heads
     assert {"AUROC", "hit rate", "GPU GB allocated"} <= heads
     assert "full_gpu (again)" not in text
