@@ -8,10 +8,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
-from workloads.prepare.formats import FORMATS, RawFormat
-from workloads.prepare.own_schema import read_schema
+from workloads.prepare.formats import FORMATS, RawFormat, read_schema
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import Memory
 from workloads.progress import Shown

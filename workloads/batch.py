@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from workloads.split import Split
+from workloads.schema import Split
 
 __all__ = ["Batch", "DataKind", "Split", "Workload"]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workloads.errors import DataError
-from workloads.schema import DATASETS
-from workloads.split import Split
+from workloads import DataError
+from workloads.schema import DATASETS, Split
 
 VERSION = 2
 MANIFEST = "manifest.json"

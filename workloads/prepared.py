@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from workloads import DataError
 from workloads.batch import Batch, DataKind, Split
-from workloads.errors import DataError
 from workloads.manifest import (
     COUNTS,
     MANIFEST,
@@ -24,7 +24,7 @@ from workloads.manifest import (
     prepare_command,
     read_manifest,
 )
-from workloads.split import prefix_of
+from workloads.schema import prefix_of
 
 _BLOCK_ROWS = 1 << 16
 

@@ -12,7 +12,7 @@ from suite.records.options import BadOption
 from suite.records.shown import ShownConsole
 from suite.records.store import StoreError
 from systems.registry import UnknownSystem
-from workloads.errors import DataError
+from workloads import DataError
 
 MISTAKES = (BadOption, DataError, UnknownSystem)
 """Errors of options, data and names, with a message for the user. Any other `ValueError` is a bug with a traceback."""

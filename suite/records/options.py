@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from systems.registry import near, split_list
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.schema import DATASETS, SCHEMAS
 from workloads.streams.tracks import label, split_name
 

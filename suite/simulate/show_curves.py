@@ -90,8 +90,6 @@ def _point(curve: Curve, slots: int) -> dict[str, object]:
         "unique_misses": curve.misses(slots),
         "unique_miss_rate": curve.miss_rate(slots),
         "standard_error": curve.error(slots),
-        "lookup_misses": curve.lookup_misses(slots),
-        "lookup_miss_rate": curve.lookup_miss_rate(slots),
         "holds_every_batch": curve.holds(slots),
     }
 
@@ -120,7 +118,7 @@ def _show_pooled(curves: Curves, console: Console) -> None:
     sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
     sizes |= {size for size in (curve.largest_batch, curve.used_rows) if size}
     errors = ["error\n±"] if curves.sample is not None else []
-    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct", "% of\nlookups"]
+    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
     lines = [
         [
             f"{'' if curve.holds(slots) else '* '}{slots:,}",
@@ -128,7 +126,6 @@ def _show_pooled(curves: Curves, console: Console) -> None:
             amount(curve.misses(slots) / curves.batches),
             *(amount(curve.error(slots) / curves.batches) for _ in errors),
             f"{100 * curve.miss_rate(slots):.2f}",
-            f"{100 * curve.lookup_miss_rate(slots):.2f}",
         ]
         for slots in sorted(sizes)
     ]
@@ -181,7 +178,7 @@ def _show_split(curves: Curves, split: Split, console: Console) -> None:
 
 FIGURE = "curves.svg"
 # Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
-_UNIQUE, _LOOKUPS, _SPLIT, _OVERFLOW = "#0072B2", "#D55E00", "#009E73", "#BBBBBB"
+_UNIQUE, _SPLIT, _OVERFLOW = "#0072B2", "#009E73", "#BBBBBB"
 
 
 def draw(curves: Curves, split: Split | None, folder: Path) -> Path:
@@ -202,8 +199,6 @@ def _pooled(curves: Curves, split: Split | None) -> Figure:
         errors = np.array([200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes])
         low, high = np.maximum(0, rates - errors), np.minimum(100, rates + errors)
         axes.fill_between(sizes, low, high, color=_UNIQUE, alpha=0.2, linewidth=0, label="± 2 standard errors")
-    lookups = [100 * curve.lookup_miss_rate(slots) for slots in sizes]
-    axes.plot(sizes, lookups, color=_LOOKUPS, linestyle="--", label="of lookups")
     _frame(axes, curve)
     if split is not None:
         own = 100 * split.greedy.total_misses / max(1, curve.unique_ids)

@@ -170,8 +170,8 @@ def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
     """
     from scipy.optimize import isotonic_regression
 
-    within = curve.unique_depths.within
-    first = min(curve.unique_depths.depth(curve.least_slots), within.size)
+    within = curve.depths.within
+    first = min(curve.depths.depth(curve.least_slots), within.size)
     hits = np.pad(within, (1, 0))[first:]
     corners = isotonic_regression(np.diff(hits), increasing=False).blocks if hits.size > 1 else np.zeros(1, np.int64)
     # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number

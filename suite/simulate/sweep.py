@@ -11,7 +11,7 @@ from suite.simulate.models.registry import build, load
 from suite.simulate.results import Least, Outcome, Row, Traffic
 from suite.simulate.trace import Trace
 from systems.registry import Variant
-from workloads.errors import DataError
+from workloads import DataError
 
 ROW_BYTES = 20
 """About what a replay takes on the host per row of the tables; caches of most rows take more."""

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from workloads.errors import DataError
+from workloads import DataError
 
 Advance = Callable[[int, int], None]
 """Called by a task, again and again, with the bytes that it has read (0 where it counts rows alone) and its rows."""

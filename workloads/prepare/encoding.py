@@ -17,7 +17,7 @@ from workloads.prepare.merging import Stored
 from workloads.prepare.staging import Block, StagedFile
 from workloads.prepare.vocabulary import Vocabulary
 from workloads.prepare.workspace import Job, key_of, step, sync, threads
-from workloads.split import Split
+from workloads.schema import Split
 
 LAYOUT = 1  # of the marks that say a file is encoded
 

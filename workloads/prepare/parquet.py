@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import FileRecord
 from workloads.prepare.formats import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
 from workloads.prepare.values import RowChecks, finished, hashed_strings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import (
     COUNTS,
     DATA_FILES,
@@ -47,7 +47,7 @@ from workloads.prepare.workspace import (
     threads,
     work_folder,
 )
-from workloads.split import Split
+from workloads.schema import Split
 
 
 def prepare(
@@ -68,7 +68,7 @@ def prepare(
     Steps that were finished before a run failed or was killed stay on disk next to the output; the next run uses them.
 
     Args:
-        dataset: A name in `FORMATS`, or a format of the user's own (`own_schema.read_schema`).
+        dataset: A name in `FORMATS`, or a format of the user's own (`formats.read_schema`).
         inputs: Raw files in time order.
         out: Directory that gets a directory of the dataset's name.
         settings: How ids become rows, and bad rows; default: ranked, every id kept, no bad row allowed.

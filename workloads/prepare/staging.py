@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import polars as pl
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import RawFormat
 from workloads.prepare.lines import RawFile, ahead, is_parquet

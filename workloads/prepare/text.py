@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.formats import Column, Kind, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
 from workloads.prepare.values import RowChecks, typed

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Column, Kind
 
 LOGGED_BAD_ROWS = 10

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Column, Kind

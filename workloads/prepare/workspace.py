@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import Settings
 from workloads.prepare.formats import RawFormat
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from workloads.compiled import compiled
+from workloads.streams.draws import compiled
 from workloads.streams.track import (
     CHUNK,
     Floats,

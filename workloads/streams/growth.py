@@ -7,8 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from workloads.compiled import compiled
-from workloads.streams.draws import power, to_power
+from workloads.streams.draws import compiled, power, to_power
 from workloads.streams.track import (
     GOLDEN,
     UNIFORM_SHIFT,

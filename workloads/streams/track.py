@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workloads.compiled import compiled
-from workloads.errors import DataError
+from workloads import DataError
+from workloads.streams.draws import compiled
 from workloads.streams.zipf import RankLaw
 
 Floats = npt.NDArray[np.float64]

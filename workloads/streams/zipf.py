@@ -124,18 +124,16 @@ class RankSampler:
             last=last,
         )
 
-    def ranks(self, uniform: Floats, starts: Ints | None = None) -> Ints:
-        """Ranks of uniform numbers in [0, 1), int64 in their shape.
+    def ranks(self, uniform: Floats, starts: Ints) -> Ints:
+        """Ranks of uniform numbers in [0, 1), int64 `[n]`.
 
         Args:
-            uniform: float64 `[tables, n]`, or flat, table after table.
-            starts: Where each table's begin in flat ones, and their number, int64 `[tables + 1]`.
+            uniform: Table after table, float64 `[n]`.
+            starts: Where each table's begin, and their number, int64 `[tables + 1]`.
         """
-        if starts is None:
-            starts = np.arange(len(uniform) + 1) * uniform.shape[1]
         ranks = np.empty(uniform.size, dtype=np.int64)
-        to_ranks(uniform.reshape(-1), starts, self._tables, ranks)
-        return ranks.reshape(uniform.shape)
+        to_ranks(uniform, starts, self._tables, ranks)
+        return ranks
 
 
 class RankScrambler:
@@ -161,19 +159,17 @@ class RankScrambler:
             np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
         )
 
-    def ids(self, ranks: Ints, starts: Ints | None = None, *, first_table: int = 0) -> Ints:
-        """Row ids of ranks, each in `[0, rows)` of its table, int64 in their shape.
+    def ids(self, ranks: Ints, starts: Ints, *, first_table: int = 0) -> Ints:
+        """Row ids of ranks, each in `[0, rows)` of its table, int64 `[n]`.
 
         Args:
-            ranks: int64 `[tables, n]`, or flat, table after table.
-            starts: Where each table's begin in flat ones, and their number, int64 `[tables + 1]`.
+            ranks: Table after table, int64 `[n]`.
+            starts: Where each table's begin, and their number, int64 `[tables + 1]`.
             first_table: Number of the first of these tables.
         """
-        if starts is None:
-            starts = np.arange(len(ranks) + 1) * ranks.shape[1]
         ids = np.empty(ranks.size, dtype=np.int64)
-        scramble(np.ascontiguousarray(ranks).reshape(-1), starts, first_table, self._mixers, ids)
-        return ids.reshape(ranks.shape)
+        scramble(ranks, starts, first_table, self._mixers, ids)
+        return ids
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""

@@ -14,7 +14,7 @@ from suite.records.options import BadOption
 from suite.records.shown import ShownConsole, only_shown, printable
 from suite.records.store import StoreError
 from systems.registry import UnknownSystem
-from workloads.errors import DataError
+from workloads import DataError
 
 
 class Counted(BaseModel):

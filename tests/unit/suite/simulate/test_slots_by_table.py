@@ -26,8 +26,7 @@ def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):
         unique_ids=total,
         lookups=total,
         largest_batch=largest_batch,
-        unique_depths=Depths(1.0, total, counts.cumsum()),
-        lookup_depths=Depths(1.0, total, counts.cumsum()),
+        depths=Depths(1.0, total, counts.cumsum()),
         groups=(),
     )
 
@@ -106,7 +105,7 @@ def test_too_few_slots_for_the_largest_batches_are_refused():
 
 
 def curves_of(*tables):
-    hits = np.sort(np.concatenate([np.diff(curve.unique_depths.within, prepend=0) for curve in tables]))[::-1]
+    hits = np.sort(np.concatenate([np.diff(curve.depths.within, prepend=0) for curve in tables]))[::-1]
     return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)
 
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from prepare_scenes import content, kaggle_file, kaggle_row, load, random_rows
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.encoding import scaled
 from workloads.prepare.formats import split_rows
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import Memory
-from workloads.schema import DATASETS
-from workloads.split import Split
+from workloads.schema import DATASETS, Split
 
 DATA = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", Path(__file__).parents[5] / "shared" / "data"))
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import Settings
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import Memory

@@ -12,7 +12,7 @@ import workloads.manifest
 import workloads.prepare.encoding
 import workloads.prepare.prepare
 import workloads.prepare.staging
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import Memory

@@ -3,15 +3,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from workloads import DataError
 from workloads.__main__ import app
-from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
-from workloads.prepare.own_schema import read_schema
+from workloads.prepare.formats import read_schema
 from workloads.prepare.prepare import prepare
 from workloads.prepare.values import hashed_strings
 from workloads.prepare.workspace import Memory
 from workloads.prepared import PreparedWorkload, find_prepared
-from workloads.split import Split
+from workloads.schema import Split
 
 SCHEMA = """
 name = "shop"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workloads.prepare.vocabulary
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import Settings
 from workloads.prepare.formats import Column, Fractions, Kind, RawFormat
 from workloads.prepare.prepare import prepare

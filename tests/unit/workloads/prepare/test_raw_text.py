@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.formats import FORMATS, Column, Kind, RawFormat
 from workloads.prepare.lines import RawFile, TextBlock
 from workloads.prepare.text import TextRows
