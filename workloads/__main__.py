@@ -12,7 +12,7 @@ from workloads import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
 from workloads.prepare.formats import FORMATS, RawFormat, read_schema
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 from workloads.progress import Shown
 
 USER_ERROR = 2
@@ -85,7 +85,7 @@ def prepare_command(
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
         raw, described = _format(dataset, schema)
-        with Shown(resumes=True) as progress:
+        with Shown() as progress:
             manifest = prepare(
                 raw,
                 inputs,
@@ -93,7 +93,7 @@ def prepare_command(
                 settings=settings,
                 overwrite=overwrite,
                 restart=restart,
-                memory=Memory.parse(memory),
+                memory=MemoryBudget.parse(memory),
                 scheduler=scheduler,
                 schema_file=described,
                 progress=progress,

@@ -75,7 +75,7 @@ class Batch:
 
 
 def bag_offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each bag begins, and the end: int64 `[bags + 1]`."""
+    """The place at which each bag begins, and the end: int64 `[bags + 1]`."""
     offsets = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

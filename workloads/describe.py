@@ -100,7 +100,7 @@ def describe(source: Source, *, batch_size: int, rows: int | None, shown: Shown)
             accesses += sum(found.size for found in ids)
             samples += len(batch.labels)
             positives += int(batch.labels.sum())
-            shown(f"reading {split}", samples, limit, samples)
+            shown(f"reading {split}", samples, limit)
         if split is Split.TRAIN and not samples:
             raise DataError(f"{source.name}: no training row to read: raise --rows, or lower --batch-size")
         splits.append(

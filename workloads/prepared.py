@@ -190,7 +190,7 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
 
 
 def _entries(data_dir: Path) -> list[Path]:
-    """What may be prepared datasets there; others are being prepared."""
+    """Folders that may hold prepared datasets; one that is being prepared is left out."""
     return sorted(e for e in data_dir.iterdir() if TEMPORARY not in e.name) if data_dir.is_dir() else []
 
 

@@ -26,7 +26,7 @@ from workloads.shared_batches import Contents, Slot
 
 _JOIN_S = 10.0
 _NICENESS = 5
-"""Where a producer and the trainer want the same core, the trainer gets most of it."""
+"""The trainer gets most of a core that a producer wants too."""
 
 OpenWorkload = Callable[[], Workload]
 """Opens the workload in a producer; it is pickled, so it must be a function of a module or a `functools.partial` of
@@ -173,7 +173,7 @@ def _started(open_workload: OpenWorkload, slots: list[Slot]) -> _Worker:
 
 
 def _death(worker: _Worker) -> ProducerDied:
-    """How a worker ended, in a sentence."""
+    """The error that says in a sentence how a worker ended."""
     worker.process.join(_JOIN_S)
     code, pid = worker.process.exitcode, worker.process.pid
     how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"

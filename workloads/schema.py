@@ -20,7 +20,7 @@ class Split(enum.StrEnum):
 
 
 def prefix_of(count: int, share: float) -> int:
-    """How many of `count` rows, or batches, the first `share` of them is: rounded, at least 1.
+    """The first `share` of `count` rows, or batches, as a number: rounded, at least 1.
 
     Raises:
         ValueError: the share is not above 0 and at most 1.

@@ -24,7 +24,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Contents:
-    """What a slot holds: keys and samples of the features, and the arrays by dtype and shape, one after another.
+    """The content of a slot: keys and samples of the features, and the arrays by dtype and shape, one after another.
 
     The arrays are dense, labels and values, and unless every bag has one id lengths and offsets.
     """

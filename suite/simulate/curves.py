@@ -21,7 +21,7 @@ import numpy as np
 from suite.records.options import BadOption
 from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
 from suite.simulate.models.model import Span
-from suite.simulate.trace import Distinct, Int64s, Seen, Trace, replayed
+from suite.simulate.trace import DistinctRows, Int64s, Seen, Trace, replayed
 from systems.freq_cache.planner.planner import Ids
 
 LEAST_SAMPLED_ROWS = 1 << 13
@@ -63,7 +63,7 @@ class Curve:
     Attributes:
         name: The table, or the trace.
         rows: Rows of the table or tables.
-        unique_ids: Distinct rows counted, batch by batch; with a sample, estimated.
+        unique_ids: DistinctRows rows counted, batch by batch; with a sample, estimated.
         lookups: Ids counted.
         largest_batch: Most distinct rows of a batch, also of those not counted. Smaller caches overflow.
         depths: Of distinct rows of batches.
@@ -228,7 +228,7 @@ class _Followed:
         names: Of the curves.
         rows: Rows of each curve, int64 `[curves]`.
         sample: Its strata are the groups of each curve.
-        most: Distinct rows of batches that may be counted in all.
+        most: DistinctRows rows of batches that may be counted in all.
     """
 
     def __init__(self, names: Sequence[str], rows: Int64s, sample: RowSample | None, most: int) -> None:
@@ -239,7 +239,7 @@ class _Followed:
         sizes = groups.reshape(-1, GROUPS).sum(axis=1) if sample is not None else rows
         self._stacks = LruStacks(sizes, most=most)
         self._groups = LruStacks(groups, most=most)
-        self._distinct = Distinct(int(groups.sum()))
+        self._distinct = DistinctRows(int(groups.sum()))
 
     def access(self, seen: Seen, *, counted: bool) -> None:
         """A batch."""

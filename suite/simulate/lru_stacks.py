@@ -98,7 +98,7 @@ class LruStacks:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _set_bits(_context: Any, word: Any) -> Any:
-    """How many bits of a word are set: one instruction of the processor."""
+    """Count the bits of a word that are set: one instruction of the processor."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])

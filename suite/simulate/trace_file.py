@@ -24,7 +24,7 @@ from workloads import DataError
 from workloads.schema import prefix_of
 
 BLOCK_IDS = 1 << 22
-"""Of one id per table, to read at a time where all are read."""
+"""Ids to read at a time where all are read, at one id per table."""
 
 _MOST_ROWS = 2**31 - 1
 
@@ -175,7 +175,7 @@ class FileTrace(Trace):
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """What a file holds, by name; `DataError` where it cannot be read, or is no trace."""
+    """The arrays of a file by name. Raises `DataError`: it cannot be read, or is no trace."""
     kind = path.suffix.lower()
     if kind not in (".npy", ".npz"):
         raise DataError(f"--trace: {path} ends in '{kind}': give a .npy or .npz file")
@@ -200,7 +200,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _wrong(value: int, rows: int) -> str:
-    """What is wrong with an id of a table of so many rows."""
+    """Words for an id that a table of so many rows does not have."""
     if value < 0:
         return f"id {value} is negative: ids count from 0, give missing values an id of theirs"
     if rows == _MOST_ROWS:

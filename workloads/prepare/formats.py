@@ -28,7 +28,7 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 class Kind(enum.StrEnum):
-    """What a column may hold, by its name in schema files and manifests."""
+    """Kinds of columns, by their names in schema files and manifests."""
 
     LABEL = "label"
     DENSE_INTEGER = "dense_integer"
@@ -41,7 +41,7 @@ class Kind(enum.StrEnum):
 
     @property
     def expected(self) -> str:
-        """What the text must be, in words."""
+        """The text that is accepted, in words."""
         return _TEXTS[self][1]
 
     @property
@@ -85,7 +85,7 @@ _TEXTS = {
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Column:
+class RawColumn:
     """A column of raw rows; `rows` are of its table when ids are hashed, as published or as a schema file says."""
 
     name: str
@@ -103,7 +103,7 @@ class Fractions:
 
 @dataclass(frozen=True)
 class RawFormat:
-    """How the rows of a dataset are written.
+    """Layout of the raw rows of a dataset.
 
     Attributes:
         columns: All of them: in file order for text, found by name in Parquet and where `named` says so.
@@ -114,7 +114,7 @@ class RawFormat:
     """
 
     dataset: str
-    columns: tuple[Column, ...]
+    columns: tuple[RawColumn, ...]
     separator: bytes
     header: bool = False
     named: bool = False
@@ -122,27 +122,27 @@ class RawFormat:
     fractions: Fractions | None = None
 
     @cached_property
-    def used(self) -> tuple[Column, ...]:
+    def used(self) -> tuple[RawColumn, ...]:
         """Columns that are read, in order."""
         return tuple(column for column in self.columns if column.kind is not Kind.IGNORED)
 
     @cached_property
-    def label(self) -> Column:
+    def label(self) -> RawColumn:
         """The label."""
         return next(column for column in self.columns if column.kind is Kind.LABEL)
 
     @cached_property
-    def dense(self) -> tuple[Column, ...]:
+    def dense(self) -> tuple[RawColumn, ...]:
         """Dense columns, in order."""
         return tuple(column for column in self.columns if column.kind.dense)
 
     @cached_property
-    def categorical(self) -> tuple[Column, ...]:
+    def categorical(self) -> tuple[RawColumn, ...]:
         """Embedded columns, in order."""
         return tuple(column for column in self.columns if column.kind.categorical)
 
     @cached_property
-    def time(self) -> Column | None:
+    def time(self) -> RawColumn | None:
         """The column that rows are ordered by, if one is."""
         return next((column for column in self.columns if column.kind is Kind.TIME), None)
 
@@ -156,19 +156,23 @@ class RawFormat:
 
 
 def _criteo(schema: DatasetSchema) -> RawFormat:
-    integers = (Column(name, Kind.DENSE_INTEGER) for name in schema.dense)
-    ids = (Column(name, Kind.CATEGORICAL_HEX, rows) for name, rows in schema.categorical)
-    return RawFormat(schema.name, (Column("label", Kind.LABEL), *integers, *ids), separator=b"\t")
+    integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in schema.dense)
+    ids = (RawColumn(name, Kind.CATEGORICAL_HEX, rows) for name, rows in schema.categorical)
+    return RawFormat(schema.name, (RawColumn("label", Kind.LABEL), *integers, *ids), separator=b"\t")
 
 
 def _avazu() -> RawFormat:
     numbered = {"C1", "banner_pos", "device_type", "device_conn_type"}
-    first: Sequence[Column] = [Column("id", Kind.IGNORED), Column("click", Kind.LABEL), Column("hour", Kind.IGNORED)]
+    first: Sequence[RawColumn] = [
+        RawColumn("id", Kind.IGNORED),
+        RawColumn("click", Kind.LABEL),
+        RawColumn("hour", Kind.IGNORED),
+    ]
     ids = (
-        Column(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
+        RawColumn(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
         for n, rows in AVAZU.categorical
     )
-    integers = (Column(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
+    integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
     return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
 
 
@@ -229,7 +233,7 @@ class _Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str = Field(pattern=DATASET_NAME)
-    column: list[Column] = Field(min_length=1)
+    column: list[RawColumn] = Field(min_length=1)
     separator: str = Field(default=",", min_length=1, max_length=1)
     header: bool = True
     quote: str = Field(default='"', max_length=1)
@@ -270,7 +274,7 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
 
 
 def _problem(schema: _Schema) -> str:
-    """What is wrong beyond the single fields."""
+    """The first rule beyond the single fields that a schema breaks; empty if it breaks none."""
     names = [column.name for column in schema.column]
     kinds = [column.kind for column in schema.column]
     twice = sorted({name for name in names if names.count(name) > 1})

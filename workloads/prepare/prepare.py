@@ -30,17 +30,16 @@ from workloads.manifest import (
     TableRecord,
 )
 from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
-from workloads.prepare.counting import count
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
-from workloads.prepare.staging import stage
+from workloads.prepare.staging import count, stage
 from workloads.prepare.values import too_many_bad_rows
 from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,
     Finished,
     Job,
-    Memory,
+    MemoryBudget,
     key_of,
     publish,
     put_in_place,
@@ -58,10 +57,10 @@ def prepare(
     settings: Settings | None = None,
     overwrite: bool = False,
     restart: bool = False,
-    memory: Memory | None = None,
+    memory: MemoryBudget | None = None,
     scheduler: str | None = None,
     schema_file: FileRecord | None = None,
-    progress: Progress = lambda _step, _done, _total, _rows: None,
+    progress: Progress = lambda _step, _done, _total: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
 
@@ -85,7 +84,7 @@ def prepare(
     raw = FORMATS.get(dataset) if isinstance(dataset, str) else dataset
     if raw is None:
         raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
-    settings, memory = settings or Settings(), memory or Memory()
+    settings, memory = settings or Settings(), memory or MemoryBudget()
     _check_settings(settings, raw)
     target = (out / raw.dataset).resolve()  # a link to another disk stays one: work and renames happen over there
     try:
@@ -310,5 +309,5 @@ def _id_rule(settings: Settings) -> str:
 
 def _record(path: Path, advance: Advance) -> FileRecord:
     record = FileRecord.of(path)
-    advance(record.bytes, 0)
+    advance(record.bytes)
     return record

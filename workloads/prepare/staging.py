@@ -1,10 +1,13 @@
-"""The first step: raw files to columns on disk, each block of an id column as a sorted dictionary and codes into it.
+"""The first two steps, file by file: raw rows to columns on disk, and counts of the ids of the training rows.
+
+Each block of an id column is a sorted dictionary and codes into it.
 
 Where training ends is known only once all files have been read, so that counting and encoding come later; the
 dictionaries make both cheap, since a block has far fewer distinct ids than rows.
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,22 +20,23 @@ import polars as pl
 
 from workloads import DataError
 from workloads.prepare.cluster import Advance
-from workloads.prepare.formats import RawFormat
+from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.lines import RawFile, ahead, is_parquet
-from workloads.prepare.merging import Counted, Run, Stored
+from workloads.prepare.merging import CountedIds, SortedIds, Stored, merged, write_run
 from workloads.prepare.parquet import ParquetRows
 from workloads.prepare.text import TextRows
 from workloads.prepare.values import RowChecks
 from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
 LAYOUT = 3  # of a staging folder: a change makes finished ones worthless
+COUNTED_LAYOUT = 1  # of a counting folder
 DATA, INDEX = "data", "index.json"
 
 Codes = npt.NDArray[np.unsignedinteger]
 
 
 class IdPlace(NamedTuple):
-    """Where a block of an id column begins in the file, and what it has.
+    """Place and size of a block of an id column in the file.
 
     Its dictionary comes first: values, counts and first rows in the block. Then come the codes.
 
@@ -49,7 +53,7 @@ class IdPlace(NamedTuple):
     missing_first: int
 
 
-class Block(NamedTuple):
+class StagedBlock(NamedTuple):
     """A block of rows: the first and their number, its smallest dense integer, and where its columns lie.
 
     `labels` is an offset, `dense` has an offset and a dtype by column: integers of any width, or float32.
@@ -69,32 +73,32 @@ class StagedFile:
     def __init__(self, folder: Path) -> None:
         self._data = folder / DATA
         self.blocks = [
-            Block(start, rows, minimum, labels, dense, [IdPlace(*place) for place in ids])
+            StagedBlock(start, rows, minimum, labels, dense, [IdPlace(*place) for place in ids])
             for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
         ]
 
-    def labels(self, block: Block) -> npt.NDArray[np.uint8]:
+    def labels(self, block: StagedBlock) -> npt.NDArray[np.uint8]:
         """uint8 `[rows]`, 0 or 1."""
         return Stored(self._data, np.uint8, block.rows, block.labels).read()
 
-    def dense(self, column: int, block: Block) -> npt.NDArray[Any]:
+    def dense(self, column: int, block: StagedBlock) -> npt.NDArray[Any]:
         """A dense column, `[rows]`."""
         offset, dtype = block.dense[column]
         return Stored(self._data, dtype, block.rows, offset).read()
 
-    def dictionary(self, column: int, block: Block) -> Run:
+    def dictionary(self, column: int, block: StagedBlock) -> SortedIds:
         """The distinct ids of a block, the missing one apart; their first rows count from the file's beginning."""
         offset, distinct, *_ = block.ids[column]
         values = Stored(self._data, np.uint64, distinct, offset)
         counts, first = (Stored(self._data, np.uint32, distinct, offset + size * distinct) for size in (8, 12))
-        return Run(values, counts, first, block.start)
+        return SortedIds(values, counts, first, block.start)
 
-    def codes(self, column: int, block: Block) -> Codes:
+    def codes(self, column: int, block: StagedBlock) -> Codes:
         """Codes `[rows]` into the dictionary of a block; its length stands for a missing id."""
         place = block.ids[column]
         return Stored(self._data, place.dtype, block.rows, place.offset + 16 * place.distinct).read()
 
-    def blocks_before(self, row: int) -> Iterator[tuple[Block, int]]:
+    def blocks_before(self, row: int) -> Iterator[tuple[StagedBlock, int]]:
         """Blocks that hold rows before one, with the number of these rows."""
         for block in self.blocks:
             if block.start < row:
@@ -120,7 +124,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
             columns = _Columns(job.raw, stream, pool)
             for frame in ahead(rows.frames(job.memory.text_block_bytes)):
                 columns.append(frame)
-                advance(file.bytes_read, columns.rows)
+                advance(file.bytes_read)
         if columns.rows == 0:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
@@ -130,7 +134,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         return read | {"problems": checks.problems, "times": columns.times}
 
     staged = step(job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}", fill)
-    advance(staged.note["bytes"], staged.note["rows"])
+    advance(staged.note["bytes"])
     return staged
 
 
@@ -139,7 +143,7 @@ class _Columns:
 
     def __init__(self, raw: RawFormat, stream: BinaryIO, pool: ThreadPoolExecutor) -> None:
         self._raw, self._stream, self._pool = raw, stream, pool
-        self.blocks: list[Block] = []
+        self.blocks: list[StagedBlock] = []
         self.rows = 0
         self.times: list[int] = []
 
@@ -166,7 +170,7 @@ class _Columns:
             for ids, codes, missing in found
         ]
         minimum = min((int(array.min()) for array in integers), default=0)
-        self.blocks.append(Block(self.rows, frame.height, minimum, labels, dense, ids))
+        self.blocks.append(StagedBlock(self.rows, frame.height, minimum, labels, dense, ids))
         self.rows += frame.height
 
     def _write(self, *arrays: npt.NDArray[np.generic]) -> int:
@@ -186,7 +190,7 @@ def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return values.astype(np.min_scalar_type(min(int(values.min()), -1 - int(values.max()))))
 
 
-def _factorized(series: pl.Series) -> tuple[Counted, Codes, npt.NDArray[np.intp]]:
+def _factorized(series: pl.Series) -> tuple[CountedIds, Codes, npt.NDArray[np.intp]]:
     """The dictionary of a column, the code of each row in it, and the rows without an id.
 
     Codes are positions in the sorted values, their number for a missing id. Counts and first rows are uint32.
@@ -202,4 +206,74 @@ def _factorized(series: pl.Series) -> tuple[Counted, Codes, npt.NDArray[np.intp]
     place[order] = np.arange(len(distinct))
     all_codes = np.full(len(series), len(distinct), np.min_scalar_type(len(distinct)))
     all_codes[present] = place[codes]
-    return Counted(distinct[order], counts[order], first[order].astype(np.uint32)), all_codes, missing
+    return CountedIds(distinct[order], counts[order], first[order].astype(np.uint32)), all_codes, missing
+
+
+def count(job: Job, part: tuple[Path, int], advance: Advance) -> Finished:
+    """Count the training ids of each column of one file, unless an earlier run has.
+
+    `part` is the folder of the staged file, and how many of its leading rows train. The folder that is made holds, for
+    each column, its ids by value with their counts and first rows. The note has the rows without an id by column,
+    `missing`, each with the first of them, and the smallest dense integer, `minimum`; None for none.
+    """
+    staged, rows = part
+    integers = tuple(i for i, column in enumerate(job.raw.dense) if column.kind is Kind.DENSE_INTEGER)
+    columns = len(job.raw.categorical)
+    at_once = min(threads(), columns)
+    limit = job.memory.divided(at_once).merged_ids
+
+    def fill(made: Path) -> dict[str, Any]:
+        file = StagedFile(staged)
+        cut = made / "cut"
+        cut.mkdir()
+
+        def one(column: int) -> tuple[int, int]:
+            runs, missing = _runs(file, column, rows, cut)
+            write_run(made, column, merged(runs, limit=limit))
+            return missing
+
+        note: dict[str, Any] = {"missing": []}
+        with ThreadPoolExecutor(at_once) as pool:
+            for position, missing in enumerate(pool.map(one, range(columns)), start=1):
+                note["missing"].append(missing)
+                advance(rows * position // columns)
+        shutil.rmtree(cut)
+        return note | {"minimum": _minimum(file, rows, integers)}
+
+    counted = step(job.work / f"counted-{key_of(COUNTED_LAYOUT, staged.name, rows, integers)}", fill)
+    advance(rows)
+    return counted
+
+
+def _minimum(file: StagedFile, rows: int, integers: tuple[int, ...]) -> int | None:
+    """Smallest dense integer of the leading rows; None without a column of integers."""
+    found = []
+    for block, inside in file.blocks_before(rows) if integers else ():
+        if inside == block.rows:
+            found.append(block.minimum)
+        else:
+            found += [int(file.dense(column, block)[:inside].min()) for column in integers]
+    return min(found, default=None)
+
+
+def _runs(file: StagedFile, column: int, rows: int, cut: Path) -> tuple[list[SortedIds], tuple[int, int]]:
+    """The dictionaries of a column in the leading rows; the rows without an id, and the first of them.
+
+    That of a block of which a part trains is written anew, into the folder `cut`.
+    """
+    runs: list[SortedIds] = []
+    missing = missing_first = 0
+    for block, inside in file.blocks_before(rows):
+        run, place = file.dictionary(column, block), block.ids[column]
+        lost = place.missing
+        if inside < block.rows:
+            counts = np.bincount(file.codes(column, block)[:inside], minlength=place.distinct + 1)
+            kept, lost = np.flatnonzero(counts[:-1]), int(counts[-1])
+            ids = run.read(0, place.distinct)
+            write_run(cut, column, [CountedIds(ids.values[kept], counts[kept].astype(np.int64), ids.first[kept])])
+            run = SortedIds.whole(cut, column)
+        runs.append(run)
+        if lost and not missing:
+            missing_first = block.start + place.missing_first
+        missing += lost
+    return runs, (missing, missing_first)

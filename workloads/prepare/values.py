@@ -12,13 +12,13 @@ import pandas as pd
 import polars as pl
 
 from workloads import DataError
-from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Column, Kind
+from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Kind, RawColumn
 
 LOGGED_BAD_ROWS = 10
 _LOG = logging.getLogger(__name__)
 
 
-def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:
+def typed(texts: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame | None:
     """Columns of text, empty ones null, to those described in `TextRows`; None where a value is not of its kind."""
     lengths = texts.select(
         pl.col(column.name).str.len_bytes().max()
@@ -51,7 +51,7 @@ def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None
     return finished(values, columns).with_columns(hashed_strings(texts[name]) for name in strings)
 
 
-def finished(values: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
+def finished(values: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame:
     """Checked values in the types that staging takes: see `TextRows`."""
     casts = {
         Kind.LABEL: lambda e: e.cast(pl.UInt8),
@@ -72,7 +72,7 @@ def hashed_strings(strings: pl.Series) -> pl.Series:
     return strings.replace_strict(distinct, pl.Series(hashes, dtype=pl.UInt64), default=None, return_dtype=pl.UInt64)
 
 
-def _value(column: Column) -> pl.Expr:
+def _value(column: RawColumn) -> pl.Expr:
     """The value of a field of text; null where it is empty or wrong."""
     text = pl.col(column.name)
     if column.kind is Kind.LABEL:
@@ -97,7 +97,7 @@ class RowChecks:
     `problems` says what was wrong, without the file's name, in order. Without a column of `time` there is no order.
     """
 
-    def __init__(self, path: Path, *, allowed: int, time: Column | None = None) -> None:
+    def __init__(self, path: Path, *, allowed: int, time: RawColumn | None = None) -> None:
         self._path = path
         self._allowed = allowed
         self._time = time

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 ROUNDS = 3
-"""Of a permutation of ranks."""
+"""Rounds of a permutation of ranks."""
 _LN2, _LOG2E = 0.6931471805599453, 1.4426950408889634
 _ROUND = 1.5 * 2.0**52  # added to a small float64, it leaves the nearest whole number in the low bits
 _SQRT2_BITS = 0x3FF6A09E667F3BCD
@@ -43,7 +43,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _digest() -> bytes:
-    """Of all sources that a loop may have copies of: those that have loops."""
+    """sha256 of all sources that a loop may have copies of: those that have loops."""
     sources = (source.read_bytes() for source in sorted(Path(__file__).parent.rglob("*.py")))
     return hashlib.sha256(b"".join(source for source in sources if b"@compiled" in source)).digest()
 

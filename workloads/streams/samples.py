@@ -48,7 +48,7 @@ class Samples:
 
     @property
     def starts(self) -> Ints:
-        """Where every table's ranks begin, and their number, int64 `[tables + 1]`."""
+        """The place at which each table's ranks begin, and their number, int64 `[tables + 1]`."""
         return self.offsets[:: self.thresholds.size].copy()
 
 
@@ -127,7 +127,7 @@ class SampleSource:
         return Samples(ranks=ranks, lengths=lengths, offsets=offsets, dense=dense, thresholds=uniform[-1])
 
     def _missing(self, events: Floats) -> npt.NDArray[np.bool_]:
-        """Where a value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
+        """Whether each value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
         missing = np.zeros((len(self.tables), events.shape[1]), dtype=np.bool_)
         for number, table in enumerate(self.profile.tables.values()):
             if table.group is not None:

@@ -46,7 +46,7 @@ def parameter(default: float, low: float, high: float) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """How a stream depends on time; the fields are its parameters. This one has none: the stream does not.
+    """Dependence of a stream on time; the fields are its parameters. This one has none: the stream does not change.
 
     Raises:
         DataError: a parameter is out of range.

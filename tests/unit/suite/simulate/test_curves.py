@@ -6,8 +6,8 @@ from listed_traces import ListedTrace
 
 from suite.records.options import BadOption
 from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
-from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
+from suite.simulate.trace import SomeTables
 
 
 def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):

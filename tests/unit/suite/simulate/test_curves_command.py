@@ -9,10 +9,9 @@ from typer.testing import CliRunner
 
 from suite.records.options import BadOption
 from suite.simulate.curves import miss_curves
-from suite.simulate.curves_command import curves_command, parse_slots
+from suite.simulate.curves_command import curve_sizes, curves_command
 from suite.simulate.models.model import Span
-from suite.simulate.options import open_trace
-from suite.simulate.show_curves import curve_sizes
+from suite.simulate.options import open_trace, parse_slots
 
 SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")
 

@@ -9,9 +9,9 @@ from torchrec import EmbeddingBagConfig
 
 from suite.records.options import BadOption
 from suite.simulate.curves import Curve, Curves, Depths, miss_curves
-from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
-from suite.simulate.slots_by_table import Split, divide_greedily, split_slots
+from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
+from suite.simulate.trace import SomeTables
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
@@ -111,7 +111,7 @@ def curves_of(*tables):
 
 def split_of(own, shared, *, errors=(0.0, 0.0)):
     tables = [curve_of([0], misses=own, name="a")]
-    return Split(
+    return SlotSplit(
         slots=1,
         names=("a",),
         greedy=divide_greedily(tables, 1),

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from listed_traces import skewed_trace
 
+from suite.simulate.command import SimulatedCell, plan_jobs, run_cells
 from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
-from suite.simulate.sweep import SimulatedCell, plan_jobs, run_cells
 from suite.simulate.trace import Seen, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant

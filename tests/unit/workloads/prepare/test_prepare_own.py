@@ -9,7 +9,7 @@ from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.formats import read_schema
 from workloads.prepare.prepare import prepare
 from workloads.prepare.values import hashed_strings
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.schema import Split
 
@@ -87,7 +87,7 @@ def test_csv_and_parquet_give_the_same_arrays_and_open_as_a_workload(tmp_path, s
     text = frame.with_columns(pl.lit("x,y").alias("note")).select("note", *reversed(frame.columns)).write_csv()
     (tmp_path / "shop.csv").write_text(text)
     one = own(schema, [tmp_path / "shop.csv"], tmp_path / "one")
-    two = own(schema, [tmp_path / "shop.parquet"], tmp_path / "two", memory=Memory(512 << 20))
+    two = own(schema, [tmp_path / "shop.parquet"], tmp_path / "two", memory=MemoryBudget(512 << 20))
     assert one.files == two.files
     assert rows_of(tmp_path / "one", "ids").T.tolist() == [USERS, SHELVES]
     assert rows_of(tmp_path / "one", "labels").tolist() == ROWS["bought"]
