@@ -202,29 +202,6 @@ class WorkingSets:
         return made
 
 
-_COUNT, _MEAN, _SHARE = "{:,}", "{:,.1f}", "{:.4f}"
-_TOPS = {f"{100 * share:g} %": (f"top_{100 * share:g}", _SHARE) for share in TOP_SHARES}
-_SPLITS = {
-    "rows": ("rows", _COUNT),
-    "rows read": ("rows_read", _COUNT),
-    "CTR": ("ctr", _SHARE),
-    "unseen": ("unseen_share", _SHARE),
-}
-_SIZES = {
-    "rows": ("rows", _COUNT),
-    "accesses": ("accesses", _COUNT),
-    "distinct": ("distinct", _COUNT),
-    "once": ("once", _SHARE),
-}
-_SETS = {
-    "windows": ("windows", _COUNT),
-    "mean": ("mean_distinct", _MEAN),
-    "max": ("max_distinct", _COUNT),
-    "unique": ("unique_share", _SHARE),
-}
-"""Columns that are printed: heading, its name in the table, and its format."""
-
-
 def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int) -> None:
     """Print a description within 80 columns."""
     console = Console(markup=False, highlight=False)
@@ -232,25 +209,28 @@ def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int)
     kind = "synthetic stream" if source.kind is DataKind.SYNTHETIC else "prepared data"
     console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
 
-    def show(title: str, table: pd.DataFrame, columns: Mapping[str, tuple[str, str]], note: str) -> None:
-        cells = {
-            # pandas puts a space before cells, not headings
-            f" {heading}": table[name].map(form.format, na_action="ignore")
-            for heading, (name, form) in columns.items()
-        }
-        text = pd.DataFrame(cells).astype(object).fillna("-")
+    def show(title: str, table: pd.DataFrame, note: str) -> None:
+        text = table.map(_cell).rename(columns=lambda name: " " + name.replace("_", " "))  # pandas does so for cells
         console.print(f"\n{title}", style="bold")
         console.print(text.rename_axis(None).rename_axis(table.index.name, axis="columns").to_string(), soft_wrap=True)
         console.print(note, style="dim")
 
     unseen = "unseen: share of accesses to rows not accessed in the training rows read"
-    show("Splits", splits.set_index("split"), _SPLITS, unseen)
-    show("Tables (training rows read)", tables, _SIZES, "distinct: ids seen; once: share of them seen once")
-    tops = "share of accesses to the most frequent ids: that percentage of the ids seen, rounded up to whole ids"
-    show("Skew (training rows read)", tables, _TOPS, tops)
+    show("Splits", splits.set_index("split"), unseen)
+    tops = [f"top_{100 * share:g}" for share in TOP_SHARES]
+    once = "distinct: ids seen; once: share of them seen once"
+    show("Tables (training rows read)", tables.drop(columns=tops), once)
+    top = "top: share of accesses to so many per cent of the ids seen, the most frequent, rounded up to whole ids"
+    show("Skew (training rows read)", tables[tops], top)
     if windows.empty:
         console.print(f"\nNo working set: the training rows read do not fill a batch of {batch_size:,}", soft_wrap=True)
     else:
         sets = f"distinct rows of all tables in full windows of so many batches of {batch_size:,}; unique: the same "
-        show("Working set (training rows read)", windows.set_index("batches"), _SETS, f"{sets}over accesses")
+        show("Working set (training rows read)", windows.set_index("batches"), f"{sets}over accesses")
     console.print("\nMisses of LRU caches of every size: python -m suite curves", soft_wrap=True)
+
+
+def _cell(value: float | None) -> str:
+    if value is None or np.isnan(value):
+        return "-"
+    return f"{value:,}" if isinstance(value, int | np.integer) else f"{value:,.4f}"

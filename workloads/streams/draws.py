@@ -173,9 +173,15 @@ def _tail_positions(uniform, low, slope, head_mass, positions):
 @compiled
 def _tail_ranks(positions, inverse_power, shift, first, last, ranks):
     for i in range(ranks.size):
-        rank = np.int64(power(positions[i], inverse_power) - shift)
-        # Rounding at either end of the power may leave the tail by one rank.
-        ranks[i] = min(max(rank, first), last)
+        ranks[i] = tail_rank(positions[i], inverse_power, shift, first, last)
+
+
+@compiled
+def tail_rank(position, inverse_power, shift, first, last):
+    """The rank at a position between the ends of a law's tail; see `RankLaw.tail_ends`."""
+    rank = np.int64(power(position, inverse_power) - shift)
+    # Rounding at either end of the power may leave the tail by one rank.
+    return min(max(rank, first), last)
 
 
 @compiled

@@ -62,6 +62,13 @@ class RankLaw:
         power = 1.0 - self.exponent
         return power if abs(power) > _SINGULAR else _SINGULAR
 
+    @property
+    def tail_ends(self) -> tuple[float, float]:
+        """`(rank + shift) ** power` at the first rank of the tail and behind the last, the same on every machine."""
+        ends = np.empty(2)
+        to_power(np.array([len(self.head), self.rows]) + self.shift, np.full(2, self.power), ends)
+        return float(ends[0]), float(ends[1])
+
     def resized(self, rows: int) -> Self:
         """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks."""
         if rows == self.rows:
@@ -106,11 +113,7 @@ class RankSampler:
                 borders[table, len(law.head) - 1] = 2.0  # above every uniform number
         first = np.asarray([len(law.head) for law in laws], dtype=np.int64)
         last = np.asarray([law.rows - 1 for law in laws], dtype=np.int64)
-        shift = np.asarray([law.shift for law in laws])
-        exponent = np.asarray([law.power for law in laws])
-        low, high = np.empty(len(laws)), np.empty(len(laws))
-        to_power(first + shift, exponent, low)
-        to_power(last + 1 + shift, exponent, high)
+        low, high = np.asarray([law.tail_ends for law in laws]).T.copy()
         tail_mass = np.asarray([law.tail_mass for law in laws])
         slope = np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
         self._tables = RankTables(
@@ -118,8 +121,8 @@ class RankSampler:
             low=low,
             slope=slope,
             head_mass=1.0 - tail_mass,
-            inverse_power=1.0 / exponent,
-            shift=shift,
+            inverse_power=1.0 / np.asarray([law.power for law in laws]),
+            shift=np.asarray([law.shift for law in laws]),
             first=first,
             last=last,
         )
