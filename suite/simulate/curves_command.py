@@ -1,7 +1,4 @@
-"""Command line: `python -m suite curves`.
-
-With `--counted`, what fbgemm's caches counted on a device stands beside what was predicted for the same batches.
-"""
+"""Command line: `python -m suite curves`."""
 
 import json
 import os

@@ -2,7 +2,8 @@
 
 `EmbeddingOffloadScaleupProposer` weighs cache sizes by `EmbeddingOffloadStats`: of each table a histogram of LRU stack
 depths, the distinct rows of a batch, and the area under the curve. torchrec defines them and says nowhere how to get
-them (torchrec 1.8, `distributed/planner/shard_estimators.py` and `proposers.py`).
+them (torchrec 1.8, `distributed/planner/shard_estimators.py` and `proposers.py`). The counters of fbgemm's caches after
+a run on a device stand beside the prediction for the same batches.
 """
 
 from __future__ import annotations
