@@ -16,6 +16,9 @@ INSTALL = $(RUN) -m pip install --disable-pip-version-check --quiet --no-compile
 # Test files are shared out to a process per core, four at most; where tests measure a GPU's memory there is one process.
 JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 
+# A machine that writes no compiled modules would compile torch, sympy and fbgemm in every process, ten seconds each.
+export PYTHONDONTWRITEBYTECODE :=
+
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(BUILD)-$(TORCH)
 TOOLS := $(VENV)/.ready-tools

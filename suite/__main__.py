@@ -30,11 +30,11 @@ COMMANDS = {
         "Two runs cell by cell: what became slower, larger or different beyond noise; a gate for CI.",
     ),
     "doctor": (
-        "suite.doctor.command:doctor_command",
+        "suite.doctor:doctor_command",
         "What on this machine would spoil a benchmark, each with a remedy.",
     ),
     "validate": (
-        "suite.validate.command:validate_command",
+        "suite.validate:validate_command",
         "Check records: whether each loads by the rules of its models.",
     ),
 }

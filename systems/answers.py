@@ -34,7 +34,7 @@ class Tier(enum.StrEnum):
     DISK = "disk"
 
 
-class Purpose(enum.StrEnum):
+class MemoryUse(enum.StrEnum):
     """Use of bytes."""
 
     ROWS = "rows"
@@ -43,13 +43,13 @@ class Purpose(enum.StrEnum):
     STAGING = "staging"
 
 
-Anatomy = dict[tuple[Tier, Purpose], int]
+MemoryBreakdown = dict[tuple[Tier, MemoryUse], int]
 """Bytes by tier and purpose."""
 
 
-def total_of(parts: Iterable[Mapping[tuple[Tier, Purpose], int]]) -> Anatomy:
+def total_of(parts: Iterable[Mapping[tuple[Tier, MemoryUse], int]]) -> MemoryBreakdown:
     """Sum of the bytes of several parts, by tier and purpose."""
-    total: Counter[tuple[Tier, Purpose]] = Counter()
+    total: Counter[tuple[Tier, MemoryUse]] = Counter()
     for part in parts:
         total.update(part)
     return dict(total)
@@ -63,13 +63,13 @@ class Placement:
         label: A short text for the table, e.g. `device`, `uvm (host-mapped)`, `host-resident`.
         offloads: Rows live in a slower tier than the one that computes. Only such systems enter an offload ranking,
             beside the all-on-device baseline.
-        computes_as: The registered system that runs the same kernel on the same kind of memory on this machine, so
+        same_kernel_as: The registered system that runs the same kernel on the same kind of memory on this machine, so
             that timing this one would time that one again. None: there is no such system.
     """
 
     label: str
     offloads: bool
-    computes_as: str | None = None
+    same_kernel_as: str | None = None
 
 
 def resident_on(device: torch.device) -> Placement:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import (
-    Anatomy,
     Counters,
+    MemoryBreakdown,
+    MemoryUse,
     Placement,
-    Purpose,
     Rows,
     Support,
     Tier,
@@ -40,16 +40,16 @@ from systems.spec import (
 )
 
 __all__ = [
-    "Anatomy",
     "Budget",
     "CacheRatio",
     "Counters",
     "DeviceBytes",
     "EmbeddingSystem",
     "HostBytes",
+    "MemoryBreakdown",
+    "MemoryUse",
     "OptimizerKind",
     "Placement",
-    "Purpose",
     "Rows",
     "SparseOptimizer",
     "Support",
@@ -145,7 +145,7 @@ class EmbeddingSystem(nn.Module, ABC):
         return 0
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         """Prior knowledge of the id stream: `nothing`, `the past`, `training frequencies, next batch`."""
         return knowledge(look_ahead=self.look_ahead)
 
@@ -259,7 +259,7 @@ class EmbeddingSystem(nn.Module, ABC):
         """Write back all changed rows: the host copy is up to date afterwards."""
 
     @abstractmethod
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, from the sizes of live tensors."""
 
     @abstractmethod

@@ -9,7 +9,18 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, knowledge, total_of
+from systems.answers import (
+    Counters,
+    MemoryBreakdown,
+    MemoryUse,
+    Placement,
+    Rows,
+    Support,
+    Tier,
+    Verdict,
+    knowledge,
+    total_of,
+)
 from systems.fbgemm.tbe import ROW_TYPES, TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy, tbe_key
 from systems.fbgemm.tbe_system import Lookup, fbgemm_support
 from systems.features import FeatureGroups, Group
@@ -63,7 +74,7 @@ class HotSplit(CountedSystem):
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         return knowledge("training frequencies")
 
     @property
@@ -97,7 +108,7 @@ class HotSplit(CountedSystem):
         for tbe in chain.from_iterable(part.sides.values() for part in self._parts):
             tbe.set_learning_rate(lr)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return total_of(part.memory() for part in self._parts)
 
     def counters(self) -> Counters:
@@ -193,12 +204,12 @@ class _Part:
                 state[name][on_side] = value
         return Rows(weights, state)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose. Hot rows count as `device` also on a CPU."""
         sides = [
             tbe_anatomy([tbe], host_rows_are=Tier.DEVICE if is_hot else Tier.HOST) for is_hot, tbe in self.sides.items()
         ]
-        index = {(Tier.HOST, Purpose.INDEX): sum(places.nbytes for places in self._places)}
+        index = {(Tier.HOST, MemoryUse.INDEX): sum(places.nbytes for places in self._places)}
         return total_of([index, *sides])
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Placement, Rows, Tier
+from systems.answers import MemoryBreakdown, Placement, Rows, Tier
 from systems.features import FeatureGroups
 from systems.spec import SystemSpec
 from systems.unique_counter import CountedSystem
@@ -43,5 +43,5 @@ class NoEmbeddings(CountedSystem):
     def set_learning_rate(self, lr: float) -> None:
         """Nothing is trained."""
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return {}

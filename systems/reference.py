@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Tier, resident_on
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, resident_on
 from systems.features import FeatureGroups
 from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
@@ -92,10 +92,10 @@ class ReferenceSystem(CountedSystem):
     def set_optimizer_steps(self, table: str, steps: int) -> None:
         self._update_counts[table] = steps
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         state = sum(tensor.nbytes for states in self._state.values() for tensor in states.values())
         rows = sum(self._weight(name).nbytes for name in self.tables)
-        return {(Tier.DEVICE, Purpose.ROWS): rows, (Tier.DEVICE, Purpose.STATE): state}
+        return {(Tier.DEVICE, MemoryUse.ROWS): rows, (Tier.DEVICE, MemoryUse.STATE): state}
 
     def counters(self) -> Counters:
         return self._counter.all_resident()

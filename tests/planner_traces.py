@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from systems.freq_cache.planner.planner import Ids, Plan, Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.plan import Ids, Plan
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 
 POLICIES = ("static", "lfu", "lru")
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -27,7 +27,7 @@ from torchrec.models.dlrm import DLRM
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 
-from suite.records.options import parse_bytes
+from suite.records.command_line import parse_bytes
 from suite.simulate.planner_inputs import PlannerInputs
 from workloads.prepared import PreparedWorkload
 

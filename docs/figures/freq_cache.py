@@ -24,7 +24,8 @@ from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.trace import WorkloadTrace
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.planner import Planner
 from workloads.streams.synthetic import SyntheticWorkload
 
 POLICIES = ("static", "lfu", "lru")

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
-from suite.records.record import Cell, Record
+from suite.records.record import Cell, Record, Status
 from suite.records.scales import SCALES
-from suite.records.status import Status
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of
 from suite.run.turns.arrangement import Participant, TimingGroup
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "steps_per_turn": asked.steps,
         "results": results,
     }
-    write_atomically(asked.out, json.dumps(record, indent=1) + "\n")
+    write_json(asked.out, record)
 
 
 def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]:

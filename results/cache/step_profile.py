@@ -1,4 +1,4 @@
-"""Where the time of a step of our cache goes: run as a script, on a CUDA device or a CPU.
+"""Profile of a step of our cache: run as a script, on a CUDA device or a CPU.
 
     python results/cache/step_profile.py [--scale full] [--cache-ratio 0.015] [--system "freq_cache[look_ahead=16]"]
     python results/cache/step_profile.py --picture results/cache/step.svg
@@ -29,23 +29,21 @@ import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import VIRTUAL_DEVICE, capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.cache.mover import BatchMover
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.mover import BatchMover, Writer
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.cache.staging import FetchStaging
-from systems.freq_cache.cache.transfer import D2HCopy, Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.collection.pipeline import Pipeline
+from systems.freq_cache.cache.staging import D2HCopy, FetchStaging, Transfer
+from systems.freq_cache.pipeline import Pipeline
 from systems.registry import Variant, load
 from systems.selection import parse_systems
 
@@ -133,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     show(record)
     if options.out is not None:
-        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        write_json(options.out, record)
     if options.picture is not None:
         draw(record, options.picture)
 
@@ -228,7 +226,7 @@ def united(spans: Iterable[tuple[float, float]]) -> Spans:
 
 
 def length(spans: Spans) -> float:
-    """Of all spans together."""
+    """Length of all spans together."""
     return sum(end - start for start, end in spans)
 
 

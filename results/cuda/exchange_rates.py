@@ -9,7 +9,6 @@ best that each way can do, not what it takes from training beside it.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +20,10 @@ import torch
 from torch.utils.benchmark import Timer
 
 from suite.records.environment import VIRTUAL_DEVICE, capture
-from suite.records.store import write_atomically
-from systems.freq_cache.tiers import exchange
+from suite.records.store import write_json
+from systems.freq_cache.tiers import copy_kernels
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier
 
 PROGRAMS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_S = 0.2
@@ -55,9 +54,9 @@ def ways(tier: PinnedTier, device: torch.device, moved: int) -> Iterator[tuple[s
     yield "torch", "in", lambda: torch.index_select(tier.on_device, 0, rows, out=here)
     yield "torch", "out", lambda: tier.on_device.index_copy_(0, rows, here)
     for programs in PROGRAMS:
-        with patch.object(exchange, "PROGRAMS", programs):
-            yield f"exchange, {programs}", "in", lambda: exchange.gather(tier.on_device, rows, here)
-            yield f"exchange, {programs}", "out", lambda: exchange.scatter(tier.on_device, rows, here)
+        with patch.object(copy_kernels, "PROGRAMS", programs):
+            yield f"exchange, {programs}", "in", lambda: copy_kernels.gather(tier.on_device, rows, here)
+            yield f"exchange, {programs}", "out", lambda: copy_kernels.scatter(tier.on_device, rows, here)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "rates": found,
             "environment": environment.model_dump(mode="json"),
         }
-        write_atomically(options.out, json.dumps(record, indent=2) + "\n")
+        write_json(options.out, record, indent=2)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def steps_of(page: str) -> list[Step]:
 
 
 class Log:
-    """How steps ended, by command, and their output."""
+    """Ends of steps, by command, and their output."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "logs"

@@ -12,20 +12,25 @@ rows of Criteo 1TB needs 15). Cells that the file has are not measured again.
 import argparse
 import gc
 import json
+import math
+import mmap
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from lazy_memory import lazy_host_memory
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import build_trainer
@@ -68,13 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed += 1
         else:
             record["cells"] = sorted([*record["cells"], row], key=_name)
-            write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+            write_json(options.out, record)
         sys.stderr.write(f"{_name(row)}: {row['status']} {row.get('peak_allocated_bytes', 0) / 2**30:.2f} GiB\n")
     return 1 if failed else 0
 
 
 def cells(options: argparse.Namespace) -> list[Cell]:
-    """What is to be measured, at published sizes where `--scale` does not say otherwise."""
+    """Cells to measure, at published sizes where `--scale` does not say otherwise."""
     asked = Options(
         systems=tuple(Variant.parse(_with_managed_rows(str(one))) for one in parse_systems(options.systems)),
         workloads=parse_workloads(options.workloads),
@@ -137,7 +142,7 @@ def measured(cell: Cell) -> dict[str, Any]:
 
 
 def managed_bytes() -> int:
-    """Of all live tensors in unified memory, which torch's allocator does not count."""
+    """Bytes of all live tensors in unified memory, which torch's allocator does not count."""
     found = {}
     for one in gc.get_objects():
         # of these types alone: others, such as shards, have no storage, and to ask some modules' names warns
@@ -166,7 +171,7 @@ def _in_process(cell: Cell) -> dict[str, Any]:
 
 
 def _opened(path: Path) -> dict[str, Any]:
-    """What is measured already, which must be of this device."""
+    """Measurements in a file, which must be of this device."""
     here = capture(threads=torch.get_num_threads())
     if not path.exists():
         return {"environment": here.model_dump(mode="json"), "cells": []}
@@ -178,6 +183,65 @@ def _opened(path: Path) -> dict[str, Any]:
 
 def _name(row: dict[str, Any]) -> str:
     return f"{row['workload']} {row['optimizer']} {row['cache_ratio']:g} {row['system']}"
+
+
+LARGE_BYTES = 64 << 20
+"""From which a tensor on the host gets such memory."""
+_NORESERVE = 0x4000  # of Linux; the module `mmap` names it from Python 3.13 on
+_PR_SET_THP_DISABLE = 41
+
+
+class _Unwritten(TorchFunctionMode):
+    """Gives large tensors of `torch.empty` and `torch.zeros` on the host pages that are not there yet.
+
+    Large tensors that are to be drawn at random, as torchrec draws first rows, stay as they are.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        options = kwargs or {}
+        if func in (torch.Tensor.uniform_, torch.nn.init.uniform_):
+            drawn: Tensor = args[0] if args else options["tensor"]
+            if drawn.nbytes >= LARGE_BYTES:
+                return drawn
+        if func in (torch.empty, torch.zeros) and not {"out", "pin_memory"} & options.keys():
+            shape = torch.Size(args[0] if args and not isinstance(args[0], int) else args)
+            dtype = options.get("dtype") or torch.get_default_dtype()
+            size = math.prod(shape) * dtype.itemsize
+            device = options.get("device")  # 0 is the first GPU
+            if size >= LARGE_BYTES and (device is None or torch.device(device).type == "cpu"):
+                block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                made: Tensor = torch.frombuffer(block, dtype=dtype).view(shape)
+                return made.requires_grad_(options.get("requires_grad", False))
+        return func(*args, **options)
+
+
+@contextmanager
+def lazy_host_memory() -> Iterator[None]:
+    """While a system is built, have the host promise more memory than it has, in small pages, and write no rows."""
+    disable_huge_pages()
+    real = mmap.mmap
+
+    def unreserved(fileno: int, length: int, **options: Any) -> mmap.mmap:
+        flags = options.pop("flags", mmap.MAP_SHARED)
+        return real(fileno, length, flags=flags | (_NORESERVE if fileno == -1 else 0), **options)
+
+    with patch.object(mmap, "mmap", unreserved), _Unwritten():
+        yield
+
+
+def disable_huge_pages() -> None:
+    """Keep to small pages in this process: a row that is written would bring 2 MiB with it."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "huge pages cannot be switched off for this process")
 
 
 if __name__ == "__main__":

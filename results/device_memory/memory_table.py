@@ -13,8 +13,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.records.published import PublishedRow, published_rows
-from suite.tables.figure_style import BLACK, COLOURS, GREY, look
+from suite.records.groups import PublishedRow, published_rows
+from suite.tables.formatting import BLACK, COLOURS, GREY, look
 from workloads.schema import SCHEMAS
 
 HERE = Path(__file__).parent
@@ -25,7 +25,7 @@ SETTINGS = (("sgd", 0.01), ("rowwise_adagrad", 0.01), ("sgd", 0.015))
 OURS = {"ColossalAI": "colossalai_cache", "torchrec": "full_gpu"}
 """Published methods, and the system here that keeps the same rows on the device."""
 CARD_BYTES = 80 * GIB
-"""Of the GPUs that the published rows were measured on."""
+"""Memory of the GPUs that the published rows were measured on."""
 ORDER = (
     *("full_gpu", "reference", "freq_cache", "freq_cache[look_ahead=4]", "freq_cache[policy=lfu]", "colossalai_cache"),
     *("fbgemm_uvm_caching", "torchrec_uvm_caching", "hot_split", "fbgemm_uvm", "torchrec_uvm", "cpu_embeddings"),
@@ -171,7 +171,7 @@ def _published(axes: Any, theirs: PublishedRow, place: float) -> None:
 
 
 def _in_order(found: Sequence[Row]) -> list[Row]:
-    """By dataset as schemas list them, then as tables list systems."""
+    """Sort by dataset as schemas list them, then as tables list systems."""
     datasets = list(SCHEMAS)
     return sorted(found, key=lambda row: (datasets.index(row["workload"]), ORDER.index(row["name"])))
 

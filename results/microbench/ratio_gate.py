@@ -41,7 +41,7 @@ class CannotJudge(Exception):
 
 
 class Compared(BaseModel):
-    """What a ratio is of. Only ratios of equals are judged by a limit."""
+    """The subject of a ratio. Only ratios of equals are judged by a limit."""
 
     beside: str
     unit: str
@@ -51,7 +51,7 @@ class Compared(BaseModel):
     clock: str
 
     def differences(self, other: "Compared") -> str:
-        """What another one has, in words; empty where nothing differs."""
+        """Fields in which another one differs, in words; empty where none does."""
         mine, others = (one.model_dump(include=set(Compared.model_fields)) for one in (self, other))
         return ", ".join(f"{key} {others[key]} instead of {mine[key]}" for key in mine if mine[key] != others[key])
 
@@ -65,7 +65,7 @@ class Ratio(Compared):
 
 
 class Limit(Compared):
-    """What a ratio may be, and the ratios that were seen when that was decided."""
+    """Largest ratio allowed, and the ratios that were seen when that was decided."""
 
     limit: Positive
     seen: Rounds
@@ -87,7 +87,7 @@ class Beside(BaseModel):
 
 
 class Info(BaseModel):
-    """What `tests/bench/turns.py` says of a side."""
+    """Notes of `tests/bench/turns.py` on a side."""
 
     role: Literal["ours", "peer", "bound"]
     unit: str
@@ -111,14 +111,14 @@ class Benchmark(BaseModel):
 
 
 class Run(BaseModel):
-    """What is read of a file of pytest-benchmark's."""
+    """The parts of a file of pytest-benchmark's that are read."""
 
     datetime: str
     benchmarks: Annotated[list[Benchmark], Field(min_length=1)]
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Where and when it was measured: what a reader of its limits wants to know."""
+        """Machine, code, load and time of the measurement, for a reader of its limits."""
         infos = [benchmark.extra_info for benchmark in self.benchmarks]
         here = {key: infos[0].environment[key] for key in _ORIGIN}
         return {**here, "load_average": max(info.load_average for info in infos), "measured_at": self.datetime}
@@ -227,7 +227,7 @@ def check_up_to_date(limits: Mapping[str, Limit], run: Mapping[str, Ratio], *, w
 
 
 def worst(runs: Iterable[Mapping[str, Ratio]]) -> dict[str, Ratio]:
-    """Of every benchmark the run with the largest ratio."""
+    """The run with the largest ratio, by benchmark."""
     found: dict[str, Ratio] = {}
     for run in runs:
         for name, ratio in run.items():

@@ -8,7 +8,6 @@ A difference of 0 everywhere says that the simulator's misses are fbgemm's.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import cast
 import pandas as pd
 import torch
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         },
     }
     if options.out is not None:
-        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        write_json(options.out, record)
 
 
 def compared(cell: Cell, policy: str, batches: int) -> dict[str, tuple[int, int]]:
@@ -84,7 +83,7 @@ def compared(cell: Cell, policy: str, batches: int) -> dict[str, tuple[int, int]
 
 
 def trained(cell: Cell, batches: int) -> tuple[list[int], list[int]]:
-    """What fbgemm counted over so many batches: its cache statistics, and its miss counter."""
+    """Counters of fbgemm over so many batches: its cache statistics, and its miss counter."""
     setup = CellSetup.of(cell)
     spec, workload = setup.spec, setup.workload
     system = FbgemmUVMCaching(spec)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.trace_file import FileTrace
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
     if asked.out is not None:
         record = {"libcachesim": versions.pop(), "rows": ROWS, "accesses": ACCESSES, "points": points}
-        write_atomically(asked.out, json.dumps(record, indent=1) + "\n")
+        write_json(asked.out, record)
     sys.exit(any(differs(point) for point in points))
 
 

@@ -7,7 +7,6 @@ clock covers building the model and the whole replay; loops are compiled before,
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -20,7 +19,7 @@ import numpy as np
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # else OpenMP's threads spin on cores that others need
 
 from suite.records.environment import capture
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.options import slots_of
@@ -72,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
         "results": results,
     }
-    write_atomically(asked.out, json.dumps(record, indent=2) + "\n")
+    write_json(asked.out, record, indent=2)
 
 
 if __name__ == "__main__":

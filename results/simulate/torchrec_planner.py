@@ -9,7 +9,6 @@ unless `use_one_tbe_per_table` is set. No device is needed.
 """
 
 import argparse
-import json
 import logging
 import os
 import sys
@@ -25,9 +24,9 @@ from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupPropos
 from torchrec.distributed.planner.stats import NoopEmbeddingStats
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 
+from suite.records.command_line import parse_bytes
 from suite.records.environment import capture
-from suite.records.options import parse_bytes
-from suite.records.store import write_atomically
+from suite.records.store import write_json
 from suite.simulate.curves import Curves, miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel
 from suite.simulate.models.lru import LruModel
@@ -47,7 +46,7 @@ BUDGETS = {
 
 
 def proposed(inputs: PlannerInputs, *, hbm_bytes: int, dim: int = DIM) -> dict[str, tuple[int, float]]:
-    """By table: slots that torchrec's planner gives it, all its rows where it promotes it, and misses it expects."""
+    """Slots by table that torchrec's planner proposes, all rows where it promotes one, and misses it expects."""
     constraints = inputs.constraints()
     configs = [
         EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=table.stats.height, embedding_dim=dim)
@@ -168,9 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.out is not None:
         settings = {name: getattr(asked, name) for name in ("scale", "batch_size", "batches", "sample", "dim")}
         environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
-        write_atomically(
-            asked.out, json.dumps({"environment": environment, **settings, "results": results}, indent=1) + "\n"
-        )
+        write_json(asked.out, {"environment": environment, **settings, "results": results})
 
 
 def _line(workload: str, budget: str, found: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ from compared_rows import (
 )
 from fit_profiles import STATISTICS_FILE
 
+from suite.records.store import write_json
 from workloads.schema import SCHEMAS
 
 BATCH = 2048
@@ -150,7 +151,7 @@ def beyond_chance(first: Mask, second: Mask) -> float:
 def farthest_pair(
     pairs: Iterable[tuple[str, tuple[Mask, Mask], tuple[Mask, Mask]]], measure: Callable[[Mask, Mask], float]
 ) -> tuple[str, float, float, float]:
-    """Of pairs of columns, each with its real and its synthetic gaps, the one that is farthest off for its bound.
+    """The pair of columns, each with its real and its synthetic gaps, that is farthest off for its bound.
 
     Returns:
         The pair's name, what the measure says of the real and of the synthetic gaps, and the bound.
@@ -219,7 +220,7 @@ def compare(dataset: str, sample: str, real: Rows, synthetic: Rows, *, bounded: 
 
 
 def farthest(lines: Sequence[Sequence[Line]]) -> list[Line]:
-    """Of the same figures by seed, the worst of each."""
+    """The worst seed of each figure."""
     return [max(same, key=lambda line: abs(line.off)) for same in zip(*lines, strict=True)]
 
 
@@ -281,7 +282,7 @@ def main() -> int:
     sys.stdout.write(pd.DataFrame(map(cells, lines), columns=titles).to_string(index=False) + "\n")
     if arguments.out:
         record = [asdict(line) | {"off": line.off, "holds": line.holds} for line in lines]
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.out, record)
     return 0 if all(line.holds for line in lines) else 1
 
 

@@ -19,6 +19,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from suite.records.store import write_json
 from workloads.schema import SCHEMAS, DatasetSchema
 from workloads.streams.profiles import PROFILES_FILE, Entry
 from workloads.streams.zipf import RankLaw
@@ -207,7 +208,7 @@ def main() -> None:
     """Write profiles.json."""
     measured: dict[str, MeasuredDataset] = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
     profiles = {name: fit_dataset(SCHEMAS[name], figures) for name, figures in measured.items()}
-    PROFILES_FILE.write_text(json.dumps(profiles, indent=1) + "\n", encoding="utf-8")
+    write_json(PROFILES_FILE, profiles)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a DLRM learns in one epoch of a synthetic stream, and how much of it the embeddings decide.
+"""Quality of a DLRM after one epoch of a synthetic stream, and the share of it that embeddings decide.
 
     nice python results/streams/learnable.py [--datasets avazu,...] [--seeds 0,1] [--scale small] [--out FILE]
     nice python results/streams/learnable.py --datasets mlperf_dlrm_v2
@@ -15,7 +15,6 @@ second. A dataset passes where `all rows` is within 0.02 of the optimum and `no 
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from torch import Tensor
 from torchmetrics.classification import BinaryAUROC
 
 from suite.records.scales import SCALES, Scale
+from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.training import build_trainer, load_initial_rows, tables_of
 from suite.run.plan import _learning_rate
@@ -115,7 +115,7 @@ def _auroc(scores: Iterator[Tensor], labels: Sequence[Tensor]) -> float:
 
 
 def failures(results: Sequence[dict[str, Any]]) -> list[str]:
-    """What does not hold, in words."""
+    """Bounds that do not hold, in words."""
     said = []
     for whole, control in zip(results[::2], results[1::2], strict=True):
         where = f"{whole['dataset']}, seed {whole['seed']}"
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 optimizer = OptimizerKind(asked.optimizer)
                 results.append(train_epoch(dataset, kind, scale=scale, optimizer=optimizer, seed=seed))
                 if asked.out:
-                    asked.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                    write_json(asked.out, results)
     shown = ["dataset", "seed", "kind", "samples", "stated", "optimum", "auroc", "gap", "train_s", "data_s"]
     sys.stdout.write(pd.DataFrame(results)[shown].to_string(index=False, float_format="{:.4f}".format) + "\n")
     said = failures(results)

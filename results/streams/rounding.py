@@ -1,4 +1,4 @@
-"""How far rounding alone moves the AUROC of a run: by how much two exact systems may differ.
+"""Spread of AUROC that rounding alone causes: two exact systems may differ by so much.
 
     nice python results/streams/rounding.py --out results/streams/rounding.json
 
@@ -8,7 +8,6 @@ much: at such a rate AUROC says nothing of a system.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import pandas as pd
 from learnable import ALL_ROWS, train_epoch
 
 from suite.records.scales import SMALL, Scale
+from suite.records.store import write_json
 from systems.contract import OptimizerKind
 from workloads.schema import DATASETS
 
@@ -68,7 +68,7 @@ def main() -> int:
         for seed in map(int, asked.seeds.split(","))
     ]
     if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_json(asked.out, found)
     sys.stdout.write(pd.DataFrame(found).drop(columns="auroc").to_string(index=False) + "\n")
     return 0
 

@@ -39,7 +39,7 @@ def expected_in_subset(counts: Sequence[int], *, rows: int, subset: int) -> floa
 
 
 def growth(dataset: str) -> dict[str, dict[str, float]]:
-    """By table, distinct ids to expect in random subsets of the long sample; missing values of Criteo are left out."""
+    """Distinct ids to expect in random subsets of the long sample, by table; missing values of Criteo are left out."""
     rows = read_rows(dataset, FOLDER / LONG[dataset])
     sizes = [*(size for size in GROWTH_ROWS if size < rows.count), rows.count]
     curves: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""How far apart the suite puts equal systems, and how often its interval leaves out 1: the baseline beside itself.
+"""Distance that the suite measures between equal systems: copies of the baseline beside each other.
 
     python results/turns/alike.py --out results/turns/alike.json
 
@@ -16,13 +16,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
-from suite.records.options import parse_workloads
-from suite.records.record import Record
+from suite.records.measured import Turns
+from suite.records.record import Record, Status
 from suite.records.scales import SCALES
-from suite.records.status import Status
-from suite.records.store import write_atomically
-from suite.records.turns import Turns
+from suite.records.store import write_json
 from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of
@@ -96,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "summary": summary,
         "contests": contests,
     }
-    write_atomically(asked.out, json.dumps(record_of_all) + "\n")
+    write_json(asked.out, record_of_all, indent=None)
 
 
 def pairs(contest: dict, record: Record) -> list[tuple[float, float, float]]:

@@ -1,4 +1,4 @@
-"""How often the 95 % interval of equal systems misses 1, and which losses two runs can show: simulated.
+"""Coverage of the 95 % interval of equal systems, and the losses that two runs can show: simulated.
 
     python results/turns/intervals.py                      # prints the record
     python results/turns/intervals.py > results/turns/intervals.json
@@ -36,7 +36,7 @@ CONTESTS: dict[str, dict[str, float]] = {
 SPIKES, SPIKE = 0.03, (1.5, 4.0)
 """Share of a system's turns that take longer, and how many times as long."""
 RUNS = [(builds, spread) for builds in (SMALL.builds, 3 * SMALL.builds) for spread in (0.01, 0.02, 0.05)]
-"""Of two runs: builds of each, and the standard deviation of a build's log ratio."""
+"""Pairs of runs: builds of each, and the standard deviation of a build's log ratio."""
 
 
 def contest(draws: np.random.Generator, *, builds: int, turns: int, turn_sd: float, build_sd: float) -> np.ndarray:
@@ -66,7 +66,7 @@ def coverage(draws: np.random.Generator, setting: dict[str, Any], contests: int)
 
 
 def two_runs(draws: np.random.Generator, builds: int, spread: float, pairs: int) -> dict[str, float]:
-    """How often two equal runs seem to differ, and the smallest loss that is found 9 times in 10."""
+    """Share of equal runs that seem to differ, and the smallest loss that is found 9 times in 10."""
     found = [_pair(draws, builds, spread, spread) for _ in range(pairs)]
     uneven = [_pair(draws, builds, spread, 5 * spread) for _ in range(pairs)]
     # A loss is found where the interval's upper end, moved by it, lies below 1.

@@ -1,1 +1,1 @@
-"""Which system, with how large a cache: predicted from costs measured apart, and from simulated misses."""
+"""Memory that systems need at each cache size, and the least time of a step on described hardware."""

@@ -6,8 +6,8 @@ from typing import Literal
 
 from suite.advise.bound import Hardware, LeastSeconds, NoBound, Replays, least_seconds
 from suite.advise.case import Case
-from suite.records.base import Model
-from suite.records.published import published_rows
+from suite.records.groups import published_rows
+from suite.records.measured import Model
 from suite.records.record import Cell
 from suite.records.scales import FULL
 from suite.run.cell.stream import open_workload
@@ -18,7 +18,7 @@ from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
 _WARMUP_BATCHES, _COUNTED_BATCHES = 50, 100
 CLOSEST = {"full_gpu": "torchrec", "freq_cache": "ColossalAI"}
 """Published methods by the system here that keeps and moves the same rows. The published cache too ranks rows by
-frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.published.NOTE`."""
+frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.groups.NOTE`."""
 
 
 class Advised(Model):
@@ -29,7 +29,7 @@ class Advised(Model):
     """Cached rows as a share of all; None: there is no cache."""
     slots: int
     device_bytes: dict[str, int]
-    """By purpose, the model included."""
+    """Device memory by purpose, the model included."""
     host_bytes: int
     fits: bool
     """Whether it is within the budget of the device."""
@@ -39,11 +39,11 @@ class Advised(Model):
     """Whether some batch has more distinct rows than the cache has slots."""
     least_s: LeastSeconds | None = None
     published_steps_per_s: float | None = None
-    """Of the method of `CLOSEST` in this setting."""
+    """Published rate of the method of `CLOSEST` in this setting."""
 
 
 class Advice(Model):
-    """What `python -m suite advise` found; `refused` has a reason by system."""
+    """Result of `python -m suite advise`; `refused` has a reason by system."""
 
     schema_version: Literal[2] = 2
     workload: str
@@ -133,7 +133,7 @@ def _bytes_of(case: Case, budget: int | None) -> Advised:
 
 
 def _bounds(cell: Cell, case: Case, replays: Replays, hardware: Hardware) -> dict[str, object]:
-    """What a row has of a replay and of the hardware. Raises `CannotReplay`, `NoBound`."""
+    """Fields of a row that follow from a replay and from hardware. Raises `CannotReplay`, `NoBound`."""
     counts = replays.counts(case)
     return {
         "hit_rate": 1 - counts.misses / counts.distinct if case.caches else None,

@@ -11,13 +11,14 @@ from typing import NamedTuple
 from pydantic import Field
 
 from suite.advise.case import RESIDENT, UVM, Case
-from suite.records.base import Model
+from suite.records.measured import Model
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import read_input
 from suite.simulate.trace import Trace, replayed
 from systems.contract import OptimizerKind
 from systems.freq_cache import sizing
+from systems.freq_cache.sizing import CacheSpec
 from systems.registry import Variant
 
 EXAMPLES = ("a100", "h100", "h200")
@@ -30,14 +31,14 @@ class Hardware(Model, strict=True):
     name: str = Field(min_length=1)
     device_memory_bytes: int = Field(gt=0)
     memory_gb_per_s: float = Field(gt=0)
-    """Of the device's memory."""
+    """Peak rate of the device's memory."""
     link_gb_per_s: float = Field(gt=0)
     """Between host and device, each way."""
     fp32_flops: float = Field(gt=0)
     tf32_flops: float | None = Field(default=None, gt=0)
     """None: the device has no TF32."""
     sources: dict[str, str] = Field(min_length=1)
-    """Where each figure comes from, by field. All rates are peaks."""
+    """Source of each figure, by field. All rates are peaks."""
 
 
 def load_hardware(name: str) -> Hardware:
@@ -77,7 +78,7 @@ class Replays:
         self._found: dict[tuple[Variant | None, int], Counts] = {}
 
     def counts(self, case: Case) -> Counts:
-        """What a case counts per step.
+        """Count rows of a case per step.
 
         Raises:
             CannotReplay: the cache cannot run at that size.
@@ -121,12 +122,12 @@ class LeastSeconds(Model):
 
     @property
     def compute(self) -> float:
-        """Of the device alone."""
+        """Least seconds of the device alone."""
         return max(self.flops, self.device_memory)
 
     @property
     def link(self) -> float:
-        """Of the link alone."""
+        """Least seconds of the link alone."""
         return max(self.link_in, self.link_out)
 
     @property
@@ -172,7 +173,7 @@ def _link_bytes(case: Case, counts: Counts) -> tuple[float, float]:
         crossing = counts.distinct * (case.row_bytes + state)
         return crossing, crossing
     if case.name == "freq_cache":
-        record = sizing.layout_of(case.spec, case.spec.tables[0]).record_bytes
+        record = sizing.layout_of(CacheSpec.of(case.spec), case.spec.tables[0]).record_bytes
         return counts.fetched * record, counts.written_back * record
     if case.caches:
         beside = counts.distinct * state

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from itertools import accumulate, pairwise
+from typing import Literal, Self
 
 import torch
+from pydantic import Field
 
-from suite.advise.shape import Shape
+from suite.records.measured import Model
 from suite.records.record import Cell
 from suite.run.cell.training import tables_of
 from systems import registry
@@ -26,6 +28,7 @@ from systems.fbgemm.tbe import WAYS
 from systems.fbgemm.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from systems.features import Group
 from systems.freq_cache import sizing
+from systems.freq_cache.sizing import CacheSpec
 from systems.registry import Variant
 from workloads.batch import Workload
 
@@ -34,6 +37,86 @@ CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"}
 """Systems whose number of slots is a choice, and whose bytes follow from it."""
 UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
 RESIDENT = frozenset({"full_gpu", "reference"})
+
+
+class Shape(Model):
+    """The model around the tables: its bytes and flops follow from these."""
+
+    tables: int = Field(ge=1)
+    embedding_dim: int
+    batch_size: int = Field(ge=1)
+    dense_columns: int = Field(ge=1)
+    bottom_mlp: tuple[int, ...]
+    top_mlp: tuple[int, ...]
+    optimizer: str
+    device: Literal["cpu", "cuda"]
+
+    @classmethod
+    def of(cls, cell: Cell, workload: Workload) -> Self:
+        """The shape of a cell, whose workload is `workload`."""
+        return cls(
+            tables=len(workload.tables),
+            embedding_dim=cell.embedding_dim,
+            batch_size=cell.batch_size,
+            dense_columns=workload.dense_columns,
+            bottom_mlp=cell.bottom_mlp,
+            top_mlp=cell.top_mlp,
+            optimizer=cell.optimizer,
+            device=cell.device,
+        )
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of every linear layer, the bottom MLP's first."""
+        features = self.tables + 1
+        interacted = self.embedding_dim + features * (features - 1) // 2
+        bottom = (self.dense_columns, *self.bottom_mlp, self.embedding_dim)
+        return (*pairwise(bottom), *pairwise((interacted, *self.top_mlp)))
+
+    @property
+    def dense_flops(self) -> float:
+        """Multiplications and additions of a step in matrix products: forward, and twice that in backward.
+
+        Nobody wants the gradient of the dense columns, so the first layer has one product less.
+        """
+        linear = sum(inputs * outputs for inputs, outputs in self.layers)
+        interaction = (self.tables + 1) ** 2 * self.embedding_dim
+        first_inputs, first_outputs = self.layers[0]
+        return 2.0 * self.batch_size * (3 * (linear + interaction) - first_inputs * first_outputs)
+
+    @property
+    def dense_parameters(self) -> int:
+        """Weights and biases of both MLPs."""
+        return sum((inputs + 1) * outputs for inputs, outputs in self.layers)
+
+    @property
+    def activation_values(self) -> int:
+        """Values that forward leaves for backward: pooled rows, their products, the output of every layer."""
+        features = self.tables + 1
+        return self.batch_size * (features * self.embedding_dim + features**2 + sum(out for _, out in self.layers))
+
+    @property
+    def peak_values(self) -> int:
+        """Values of activations and gradients on the device when a step has most of them.
+
+        Forward has most in the top MLP: dense and pooled vectors joined, the pooled ones by themselves, which the model
+        holds until it returns, and what layers put out, of the layer at work before and after its ReLU. Backward has
+        most behind the products of vectors: the joined ones, the gradient of each factor, that of the products, and
+        the gradients of the parameters.
+        """
+        vectors, dim = self.tables + 1, self.embedding_dim
+        joined, interacted = vectors * dim, dim + vectors * (vectors - 1) // 2
+        throughout = sum(self.bottom_mlp) + dim + interacted
+        top = max(done + out for done, out in zip(accumulate(self.top_mlp), self.top_mlp, strict=True))
+        forward = throughout + joined + self.tables * dim + top
+        backward = throughout + 3 * joined + vectors * vectors
+        return max(self.batch_size * forward, self.batch_size * backward + self.dense_parameters)
+
+    @property
+    def model_bytes(self) -> int:
+        """Device memory of the dense part at its peak: parameters, optimizer state, activations and gradients."""
+        states = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.optimizer]
+        return 4 * ((1 + states) * self.dense_parameters + self.peak_values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +198,7 @@ class Case:
     @property
     def group(self) -> Group:
         """The tables as our cache takes them: alike as they are, they share one."""
-        (group,) = sizing.groups_of(self.spec, {}).groups
+        (group,) = sizing.groups_of(CacheSpec.of(self.spec)).groups
         return group
 
     @cached_property
@@ -124,7 +207,7 @@ class Case:
         if not self.caches or self.support.verdict is not Verdict.YES:
             return 0
         if self.name == "freq_cache":
-            return sizing.slots_of(self.spec, self.group, {})
+            return sizing.slots_of(CacheSpec.of(self.spec), self.group)
         return WAYS * cache_sets(self.spec, self.spec.tables)
 
     @property
@@ -172,7 +255,7 @@ class Case:
             cached = self.slots * self.record_bytes
             return {
                 "cached rows": cached,
-                "staging": sizing.device_bytes(spec, self.group, self.slots) - cached,
+                "staging": sizing.device_bytes(CacheSpec.of(spec), self.group, self.slots) - cached,
                 "slots of the ids of a batch": sizing.SLOT_ID_BYTES * spec.batch_lookups,
             }
         if self.name in CACHING:

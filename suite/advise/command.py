@@ -9,11 +9,18 @@ from rich.console import Console
 
 from suite.advise.advise import Advice, Advised, advise
 from suite.advise.bound import EXAMPLES, load_hardware
+from suite.records.command_line import (
+    BadOption,
+    OptimizerName,
+    ScaleName,
+    ShownConsole,
+    errors_told,
+    parse_bytes,
+    parse_prepared,
+    parse_workloads,
+)
 from suite.records.environment import visible_gpu
-from suite.records.exits import errors_told
-from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
 from suite.records.record import Cell
-from suite.records.shown import ShownConsole
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, open_datasets, plan_cells
 from suite.simulate.options import (
@@ -26,7 +33,7 @@ from suite.simulate.options import (
     WorkloadOption,
     parse_ratios,
 )
-from suite.tables.quantities import amount, binary_bytes
+from suite.tables.formatting import amount, binary_bytes
 from suite.tables.terminal import print_line, print_table
 from systems import registry
 from systems.registry import Variant, split_list

@@ -1,4 +1,4 @@
-"""Two runs compared: speed beside the baseline's in both, what else changed, and where they were measured."""
+"""Two runs compared: speed beside the baseline's in both, what else changed, and their environments."""
 
 import enum
 import json
@@ -12,9 +12,8 @@ import pandas as pd
 
 from suite.compare.runs import NoComparison, Run, join, place
 from suite.records.groups import base_name, is_baseline, mixes_virtual
-from suite.records.record import Record
-from suite.records.status import Status
-from suite.tables.quantities import MISSING, amount, megabytes, percent, score
+from suite.records.record import Record, Status
+from suite.tables.formatting import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import Row, one_line
 from suite.tables.statistics import Estimate, log_speeds, unpaired_ratio
 
@@ -23,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 class Unjudged(enum.Enum):
-    """Why a change of speed cannot be told from noise: what is the matter, and what to do."""
+    """Reasons why a change of speed cannot be told from noise, each with a remedy."""
 
     NOT_MEASURED = ("not timed in both runs", "run systems that end ok in both, and not with another one's kernel")
     SAME_RECORDS = (
@@ -44,17 +43,16 @@ class Unjudged(enum.Enum):
 
 
 class Quantity(NamedTuple):
-    """A number of a `Row`, and from which difference on it counts as changed.
+    """A number of a `Row` that counts as changed from a difference above `tolerance` on.
 
-    Differences up to `tolerance` are left out; it is relative to the value of RUN_A unless `difference` prints an
-    absolute one.
+    The tolerance is relative to the value of RUN_A unless `absolute` formats the difference itself.
     """
 
     field: str
     title: str
     show: Callable[[float | None], str]
     tolerance: float
-    difference: Callable[[float], str] | None = None
+    absolute: Callable[[float], str] | None = None
 
 
 def _signed(value: float) -> str:
@@ -65,15 +63,15 @@ def _megabytes(value: float | None) -> str:
     return MISSING if value is None else f"{megabytes(value)} MB"
 
 
+_ON_DEVICE = {"rows": "rows", "state": "optimizer state", "index": "index", "staging": "staging"}
+_ON_DEVICE |= {"allocated": "peak allocated", "reserved": "peak reserved"}
 QUANTITIES = (
     Quantity("auroc", "AUROC", score, 1e-4, _signed),
     Quantity("accuracy", "accuracy", score, 1e-4, _signed),
-    Quantity("device_rows_bytes", "rows on the device", _megabytes, 0.01),
-    Quantity("device_state_bytes", "optimizer state on the device", _megabytes, 0.01),
-    Quantity("device_index_bytes", "index on the device", _megabytes, 0.01),
-    Quantity("device_staging_bytes", "staging on the device", _megabytes, 0.01),
-    Quantity("device_allocated_bytes", "peak allocated on the device", _megabytes, 0.01),
-    Quantity("device_reserved_bytes", "peak reserved on the device", _megabytes, 0.01),
+    *(
+        Quantity(f"device_{name}_bytes", f"{title} on the device", _megabytes, 0.01)
+        for name, title in _ON_DEVICE.items()
+    ),
     Quantity("host_peak_rss_bytes", "peak resident on the host", _megabytes, 0.05),
     Quantity("hit_rate", "hit rate", lambda rate: percent(rate, 2), 1e-3, lambda by: f"{_signed(100 * by)} points"),
     Quantity("fetched_bytes_per_step", "fetched per step", _megabytes, 0.01),
@@ -146,20 +144,18 @@ def compare(before: Run, after: Run) -> Comparison:
             "set side by side; give two runs of one kind"
         )
     cells = join(before, after)
-    both = cells["in_run"] == "both"
     speeds = [
-        compare_speeds(old, new) if shared else (None, None)
-        for old, new, shared in zip(cells["row_a"], cells["row_b"], both, strict=True)
+        compare_speeds(old, new) if in_run == "both" else (None, None)
+        for old, new, in_run in cells[["row_a", "row_b", "in_run"]].to_numpy()
     ]
-    nothing = Estimate(value=math.nan, low=None, high=None)
     for column, name in (("ratio", "value"), ("low", "low"), ("high", "high")):
-        cells[column] = pd.Series([getattr(estimate or nothing, name) for estimate, _ in speeds], dtype=float)
+        cells[column] = pd.Series([getattr(estimate, name, None) for estimate, _ in speeds], dtype=float)
     cells["beyond_noise"] = (cells["high"] < 1 - _ROUNDING) | (cells["low"] > 1 + _ROUNDING)
     cells["unjudged"] = pd.Series([reason for _, reason in speeds], dtype=object)
-    found = [change for cell in cells[both].to_dict("records") for change in _changes(cell)]
+    pairs = cells[cells["in_run"] == "both"]
+    found = [(cell["label"], *change) for cell in pairs.to_dict("records") for change in _changes(cell)]
     changes = pd.DataFrame(found, columns=["label", "quantity", "a", "b", "text", "order", "size"], dtype=object)
-    changes = changes.sort_values(["order", "size"], kind="stable", ignore_index=True)
-    pairs = cells[both]
+    changes = changes.sort_values(["order", "size"], ascending=[True, False], kind="stable", ignore_index=True)
     return Comparison(
         before=before,
         after=after,
@@ -208,39 +204,30 @@ def _ratio(value: float) -> str:
     return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
 
 
-def _changes(cell: dict[str, Any]) -> Iterator[dict[str, object]]:
-    """Everything of a cell that differs by more than its tolerance; `order` and `size` sort it."""
+def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, int, float]]:
+    """Quantities of a cell that changed by more than their tolerance: name, values, text, and what sorts them."""
     before, after, ratio = cell["row_a"], cell["row_b"], cell["ratio"]
-
-    def change(quantity: str, old: object, new: object, text: str, *, order: int, size: float) -> dict[str, object]:
-        values = {"label": cell["label"], "quantity": quantity, "a": old, "b": new, "text": text}
-        return values | {"order": order, "size": -size}
-
     if cell["beyond_noise"]:
-        slower = ratio < 1
-        size = abs(math.log(ratio))
-        yield change(SPEED, before.ratio, after.ratio, speed_text(cell), order=0 if slower else 1, size=size)
+        yield SPEED, before.ratio, after.ratio, speed_text(cell), int(ratio > 1), abs(math.log(ratio))
     if before.status is not after.status:
         where = f" in phase {after.phase}" if after.phase else ""
         text = f"{before.status} -> {after.status}{where}{f': {one_line(after.reason)}' if after.reason else ''}"
-        lost = math.inf if before.status is Status.OK else 0.0
-        yield change("status", before.status.value, after.status.value, text, order=2, size=lost)
+        yield "status", before.status.value, after.status.value, text, 2, float(before.status is Status.OK)
     old, new = before.verified, after.verified
     # how far apart within a tolerance may differ from one run to the next
     if old is not None and new is not None and old.split()[0] != new.split()[0]:
         text = f"{old} -> {new}{'' if after.passed else ', verification lost'}"
-        yield change("verified", old, new, text, order=3, size=0.0 if after.passed else math.inf)
+        yield "verified", old, new, text, 3, float(not after.passed)
     if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
-        for number, quantity in enumerate(QUANTITIES):
+        for order, quantity in enumerate(QUANTITIES, start=4):
             values = _values(quantity.field, before, after)
-            difference = _difference(quantity, *values)
-            if difference is not None:
-                text = f"{' -> '.join(map(quantity.show, values))}{difference[1]}"
-                yield change(quantity.title, *values, text, order=4 + number, size=difference[0])
+            size, text = _difference(quantity, *values)
+            if size:
+                yield quantity.title, *values, f"{' -> '.join(map(quantity.show, values))}{text}", order, size
     if cell["unjudged"] is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
         shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
         text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
-        yield change(BASELINE_SPEED, before.steps_per_s, after.steps_per_s, text, order=99, size=0.0)
+        yield BASELINE_SPEED, before.steps_per_s, after.steps_per_s, text, 99, 0.0
 
 
 def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:
@@ -252,24 +239,23 @@ def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | 
         for row in (before, after)
     )
     shared = old.keys() & new.keys()
-    return (
-        (fmean(old[number] for number in shared), fmean(new[number] for number in shared)) if shared else (None, None)
-    )
+    return (fmean(old[one] for one in shared), fmean(new[one] for one in shared)) if shared else (None, None)
 
 
-def _difference(quantity: Quantity, old: float | None, new: float | None) -> tuple[float, str] | None:
-    """Size of a change and how it is printed; None where it is within the tolerance."""
+def _difference(quantity: Quantity, old: float | None, new: float | None) -> tuple[float, str]:
+    """Size of a change and its text; 0 within the tolerance."""
     if old is None or new is None:
-        return None if old is new else (math.inf, "")
-    if abs(new - old) <= quantity.tolerance * (1.0 if quantity.difference else abs(old)):
-        return None
-    if quantity.difference is not None:
-        return abs(new - old), f" ({quantity.difference(new - old)})"
-    return (abs(new / old - 1), f" ({_signed(100 * (new / old - 1))} %)") if old else (math.inf, "")
+        return (0.0 if old is new else math.inf), ""
+    by, scale = new - old, 1.0 if quantity.absolute else abs(old)
+    if abs(by) <= quantity.tolerance * scale:
+        return 0.0, ""
+    if quantity.absolute is not None:
+        return abs(by), f" ({quantity.absolute(by)})"
+    return (abs(by / old), f" ({_signed(100 * by / old)} %)") if old else (math.inf, "")
 
 
 def _differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
-    """What differs between where two runs were measured; several values where a run mixes them, the latest last."""
+    """Differences between two runs' environments; several values where a run mixes them, the latest last."""
     old, new = (_environment(record for row in rows for record in row.records) for rows in (before, after))
     for name in dict.fromkeys([*old, *new]):
         values = [", ".join(side.get(name, ["none"])) for side in (old, new)]
@@ -297,7 +283,7 @@ def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:
 
 
 def _warnings(before: Run, after: Run, pairs: pd.DataFrame) -> Iterator[str]:
-    """What a reader has to know before the numbers."""
+    """Warnings to read before the numbers."""
     if any(place(old) != place(new) for old, new in zip(pairs["row_a"], pairs["row_b"], strict=True)):
         yield "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."
     for run, rows in ((before, pairs["row_a"]), (after, pairs["row_b"])):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from suite.records.command_line import BadOption
 from suite.records.groups import group_records
-from suite.records.options import BadOption
 from suite.records.record import Cell, Record
 from suite.records.store import Problem, RecordStore
 from suite.tables.rows import Row, merged_rows
@@ -24,7 +24,7 @@ class NoComparison(BadOption):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a path holds: readable records by file, and files that were skipped; `name` is `RUN_A` or `RUN_B`."""
+    """Readable records below a path by file, and files that were skipped; `name` is `RUN_A` or `RUN_B`."""
 
     name: str
     path: Path
@@ -34,7 +34,7 @@ class Run:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Every system of every group, in the order of the published tables; of each round the newest record."""
-        return tuple(row for group in group_records(self.files.values()) for row in merged_rows(group) if not row.again)
+        return tuple(row for group in group_records(self.files.values()) for row in merged_rows(group))
 
     @property
     def several_places(self) -> bool:
@@ -42,14 +42,10 @@ class Run:
         return len({place(row) for row in self.rows}) > 1
 
 
-def machine(row: Row) -> str:
-    """The digest of the machine that measured a row."""
-    return row.records[0].environment.machine
-
-
 def place(row: Row) -> tuple[str, int]:
-    """Where a row was measured: machine and threads."""
-    return machine(row), row.records[0].environment.threads
+    """The digest of the machine that measured a row, and the threads that torch had there."""
+    environment = row.records[0].environment
+    return environment.machine, environment.threads
 
 
 def read_run(name: str, path: Path) -> Run:
@@ -58,16 +54,13 @@ def read_run(name: str, path: Path) -> Run:
     Raises:
         NoComparison: there is no such path, or no record that can be read.
     """
-    try:
-        found = path.exists()
-    except OSError as error:
-        raise NoComparison(f"{name}: {path} cannot be read: {error.strerror}; change its permissions") from error
-    if not found:
-        raise NoComparison(f"{name}: there is no {path}; give a results directory, as in results, or a record file")
-    if not path.is_dir() and not path.is_file():
-        raise NoComparison(f"{name}: {path} is a pipe or the like; give a results directory, or a record file")
-    if path.is_file() and path.suffix != ".json":
-        raise NoComparison(f"{name}: {path} is no record, whose name ends in .json; give one, or a results directory")
+    for wrong, what in (
+        (not path.exists(), f"there is no {path}"),
+        (path.exists() and not path.is_dir() and not path.is_file(), f"{path} is a pipe or the like"),
+        (path.is_file() and path.suffix != ".json", f"{path} is no record, whose name ends in .json"),
+    ):
+        if wrong:
+            raise NoComparison(f"{name}: {what}; give a results directory, as in results, or a record file")
     store = RecordStore(path)
     if not store.directory.is_dir():
         store.directory = path if path.is_dir() else path.parent
@@ -120,7 +113,7 @@ def _line(row: Row, *, by_place: bool) -> dict[str, object]:
         "workload": row.cell.workload,
         "setting": row.cell.setting,
         "system": row.system,
-        "machine": machine(row),
+        "machine": place(row)[0],
         "status": row.status.value,
         "verified": row.verified,
         "samples_per_s": row.samples_per_s,
@@ -131,14 +124,11 @@ def _line(row: Row, *, by_place: bool) -> dict[str, object]:
 
 
 def _facts(row: Row) -> dict[str, object]:
-    facts = {name: getattr(row.cell, name) for name in Cell.model_fields if name not in _NOT_IN_LABELS}
-    where = dict(zip(("machine", "threads"), place(row), strict=True))
-    return (
-        {"cell": f"{row.system} x {row.cell.workload}", "workload": row.cell.workload}
-        | facts
-        | where
-        | {"cache": cache(row.cell)}
-    )
+    """Everything that may tell a cell from another of its workload."""
+    workload, (machine, threads) = row.cell.workload, place(row)
+    setting = {name: getattr(row.cell, name) for name in Cell.model_fields if name not in _NOT_IN_LABELS}
+    where = {"machine": machine, "threads": threads, "cache": cache(row.cell)}
+    return {"cell": f"{row.system} x {workload}", "workload": workload, **setting, **where}
 
 
 def _labels(facts: pd.DataFrame, *, ignored: Sequence[str]) -> list[str]:

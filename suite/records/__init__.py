@@ -1,1 +1,1 @@
-"""What one run leaves: records, their schema and store, where they were measured, and which may be compared."""
+"""Records of runs: their schema and store, the environment they were measured in, and which may be compared."""

@@ -1,7 +1,8 @@
-"""Where a cell runs: machine, packages and code, captured without importing torch."""
+"""Machine, packages and code that a cell runs on, captured without importing torch."""
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
 import platform
@@ -12,12 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suite.records.base import Model
-from suite.records.code import PROJECT, SOURCE_PACKAGES, code_digest
+from suite.records.measured import Model
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""Folder of the packages below, as this process imported them."""
+SOURCE_PACKAGES = ("suite", "systems", "workloads")
+_PRESENTING = (
+    "suite/advise", "suite/compare", "suite/doctor.py", "suite/report", "suite/run/console", "suite/tables",
+    "suite/validate.py",
+)  # fmt: skip
+"""Code that shows records, inspects a machine or reads options. What it decides is in the cell itself."""
 
 DISTRIBUTIONS = (
     "fbgemm-gpu",
@@ -33,14 +42,14 @@ DISTRIBUTIONS = (
 )
 
 VIRTUAL_DEVICE = "Virtual CUDA device in host memory"
-"""What a GPU calls itself that is host memory behind a runtime of the tests' own. No time of it means anything."""
+"""Model name of the tests' virtual GPU, which is host memory behind a runtime of their own. Its times mean nothing."""
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _GIT_TIMEOUT_S = 20
 
 
 class Environment(Model):
-    """Where a cell ran. `machine` digests what is stable; the rest is for the reader."""
+    """Machine, packages and code of a cell. `machine` digests what is stable; the rest is for the reader."""
 
     machine: str
     """Digest of CPU model, core count, memory and GPU model: equal on equal machines."""
@@ -148,7 +157,7 @@ def visible_gpu() -> Gpu | None:
 
 
 def device_name(device: str) -> str:
-    """What tells the device that computes from the others of the machine: `cpu`, or `cuda-` and the GPU's UUID."""
+    """A name for the device that computes, unique on the machine: `cpu`, or `cuda-` and the GPU's UUID."""
     gpu = visible_gpu() if device == "cuda" else None
     return f"{device}-{gpu.uuid}" if gpu is not None and gpu.uuid else device
 
@@ -248,3 +257,61 @@ def _operating_system() -> str:
     except (OSError, KeyError):
         name = platform.system()
     return f"{name}, kernel {platform.release()}"
+
+
+def code_digest(project: Path) -> str:
+    """Digest of the `.py` and `.json` files of the source packages that can change a measurement.
+
+    Folders that only present records are left out: a new table does not make a measured cell undone.
+    """
+    files = [
+        path
+        for package in SOURCE_PACKAGES
+        for path in _sources(project / package, (".py", ".json"))
+        if not any(path.is_relative_to(project / folder) for folder in _PRESENTING)
+    ]
+    return _digest(files, project)
+
+
+def system_digest(system: str) -> str | None:
+    """Digest of the code of a system of one's own.
+
+    That is the file of its module. Where the module is a package, or lies in one, it is every `.py` file of that
+    package, because the module's neighbours are what it is most likely to import. None for a registered system, whose
+    code `code_digest` covers, and for a module that cannot be found.
+    """
+    module, colon, _ = system.partition("[")[0].partition(":")
+    if not colon:
+        return None
+    package, file = _found(module)
+    if package is not None:
+        return _digest(_sources(package, (".py",)), package)
+    return None if file is None else _digest([file], file.parent)
+
+
+def _found(module: str) -> tuple[Path | None, Path | None]:
+    """The folder of the package that a module is or lies in, and the module's file; None: there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+        if spec is None or not spec.has_location or spec.origin is None:
+            return None, None
+        file = Path(spec.origin)
+        above = importlib.util.find_spec(spec.parent) if spec.parent else None
+    except Exception:  # a package of one's own runs as it is searched, and can raise anything
+        return None, None
+    # a folder without an __init__.py is no package: what lies in it need not belong together
+    return (Path(above.origin).parent if above is not None and above.origin is not None else None), file
+
+
+def _sources(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.suffix in suffixes and path.is_file()]
+
+
+def _digest(files: Iterable[Path], root: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.relative_to(root).as_posix()):
+        content = path.read_bytes()
+        # The length keeps a file's end from being mistaken for the next one's beginning.
+        digest.update(f"{path.relative_to(root).as_posix()}\n{len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]

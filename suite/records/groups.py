@@ -1,12 +1,15 @@
-"""Which records may be compared with each other, and the system that each belongs to."""
+"""Groups of records that may be compared with each other, and the rows that the paper published."""
 
+import csv
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Self
 
 from suite.records.environment import Environment
+from suite.records.measured import Model
 from suite.records.record import Cell, Record
 from workloads.schema import SCHEMAS
 
@@ -18,7 +21,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class GroupKey:
-    """What records must share to stand in one table, in the order of tables.
+    """Records stand in one table if they share this key; keys are in the order of tables.
 
     Attributes:
         size: Of the cache, or of memory beside a drive: bytes, else a share of all rows; `setting` implies it.
@@ -64,7 +67,7 @@ class Group:
 
     @property
     def environment(self) -> Environment:
-        """Where the group ran; versions may differ between records."""
+        """The environment of the group's first record; versions may differ between records."""
         return self.records[0].environment
 
     @property
@@ -118,7 +121,7 @@ def mixes_virtual(records: Iterable[Record]) -> bool:
 
 
 def device_title(cell: Cell, environment: Environment) -> str:
-    """What the lookups ran on: the GPU model, or the CPU model with its cores."""
+    """Name of the device that computed lookups: the GPU model, or the CPU model with its cores."""
     if cell.device == "cuda":
         return environment.gpu or "CUDA device of unknown model"
     return f"{environment.cpu}, {environment.cores} cores"
@@ -132,3 +135,43 @@ def base_name(system: str) -> str:
 def is_baseline(system: str) -> bool:
     """Whether a system keeps everything on the device, so that others are measured against it."""
     return base_name(system) in (BASELINE, IN_RAM)
+
+
+NOTE = (
+    "Published memory is printed as in its source, which says GB and means GiB: the 16.13 GB of torchrec on "
+    "Criteo Kaggle is the whole table, 16.10 GiB. torchrec's GPU memory equals the whole table on Criteo Kaggle and "
+    "Avazu, so these rows, called UVM by the source, ran mostly or entirely out of GPU memory."
+)
+"""Remark below published rows. Ours, not the source's."""
+
+
+class PublishedRow(Model):
+    """One row of the paper's table, as printed there but for `epoch_s`, there in minutes too; of memory see `NOTE`."""
+
+    workload: str
+    system: str
+    auroc: float
+    accuracy: float
+    steps_per_s: float
+    epoch_s: float
+    gpu_allocated_gb: float
+    gpu_reserved_gb: float
+    cpu_gb: float
+    cache_ratio: float
+    batch_size: int
+    gpu: str
+    cpu: str
+    memory: str
+    source: str
+
+    @property
+    def hardware(self) -> str:
+        """The machine in one line."""
+        return f"{self.gpu}; {self.cpu}; {self.memory}"
+
+
+@cache
+def published_rows(workload: str) -> tuple[PublishedRow, ...]:
+    """The published rows of a workload, in the source's order; none for a workload that the paper does not have."""
+    rows = csv.DictReader(Path(__file__).with_name("published.csv").read_text(encoding="utf-8").splitlines())
+    return tuple(PublishedRow.model_validate(row) for row in rows if row["workload"] == workload)

@@ -1,20 +1,58 @@
-"""The parts of what a cell measures: how long its parts took, quality, memory, traffic, its drive and its ranks."""
+"""The parts of what a cell measures, and what all parts of a record have in common."""
 
-from collections.abc import Iterator
-from typing import Literal, Self
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from suite.records.base import AtLeastOne, Count, Model, Place, Share, refuse
+AtLeastOne = Annotated[int, Field(ge=1)]
+"""Steps, sizes and the like: others are divided by them."""
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Broken = tuple[tuple[str | int, ...], str]
+"""A rule that is broken: the fields and indices that lead to the value, and what is wrong."""
+EVERY_FIELD: Final = {"every_field": True}
+"""Validation context in which fields with a default have to be there too: the suite writes every field."""
+
+
+class Model(BaseModel):
+    """A part of a record: never changed once it is made, and without fields that nobody declared."""
+
+    # a loss can diverge: NaN must survive JSON
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        ser_json_inf_nan="strings",
+        use_attribute_docstrings=True,  # the printed schema explains its fields
+        json_schema_serialization_defaults_required=True,  # what is written has every field
+    )
+
+    @model_validator(mode="after")
+    def _has_every_field(self, info: ValidationInfo) -> Self:
+        if info.context == EVERY_FIELD:
+            missing = (name for name in type(self).model_fields if name not in self.model_fields_set)
+            refuse(type(self).__name__, (((name,), "Field required") for name in missing))
+        return self
+
+
+def refuse(model: str, broken: Iterable[Broken]) -> None:
+    """Raise a `ValidationError` that says which rules are broken, and where; return if there is none."""
+    errors = [
+        InitErrorDetails(type=PydanticCustomError("rule", "{what}", {"what": what}), loc=place, input=None)
+        for place, what in broken
+    ]
+    if errors:
+        raise ValidationError.from_exception_data(model, errors)
 
 
 class Timing(Model):
-    """How long the parts of a cell took in its own process. Throughput is not among them: see `Turns`."""
+    """Durations of the parts of a cell in its own process. Throughput is not among them: see `Turns`."""
 
     data_s_per_step: float
     """Making one batch, or waiting until it was made, outside the training clock; mean over all steps."""
     batches_made: str
-    """By whom batches were made, and when; see `suite.run.cell.feed`."""
+    """The maker of batches, and when it makes them; see `suite.run.cell.feed`."""
     producers: int
     training_threads: int
     build_s: float
@@ -41,10 +79,10 @@ class Quality(Model):
     accuracy: Share
     samples: int
     best_auroc: Share | None = None
-    """Of the model that planted the labels, on the same test samples' stream; None where labels are real."""
+    """AUROC of the model that planted the labels, on the same test samples' stream; None where labels are real."""
     final_loss: float
     points: tuple[QualityPoint, ...] = ()
-    """Of the parts of training, in order."""
+    """Quality in each part of training, in order."""
 
 
 class Memory(Model):
@@ -53,7 +91,7 @@ class Memory(Model):
     device_allocated_bytes: int | None = None
     device_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
-    """Of this process after training, its CUDA context included, as NVML says."""
+    """Used by this process after training, its CUDA context included, as NVML says."""
     host_peak_rss_bytes: int
     host_baseline_rss_bytes: int
     """Resident after imports, before the model is built."""
@@ -78,7 +116,7 @@ class Traffic(Model):
     planning_wait_s: float | None = None
     fetch_wait_s: float | None = None
     write_back_wait_s: float | None = None
-    """What the training thread waited for plans, reads and write-backs, or took to do them itself."""
+    """Seconds that the training thread waited for plans, reads and write-backs, or took to do them itself."""
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where known."""
 
@@ -87,7 +125,7 @@ class Traffic(Model):
         refuse("Traffic", self._contradictions())
         return self
 
-    def _contradictions(self) -> Iterator[tuple[Place, str]]:
+    def _contradictions(self) -> Iterator[Broken]:
         counted = {name: value for name, value in self if isinstance(value, int)}
         for fewer, more in (("unique_misses", "unique_ids"), ("unique_ids", "lookups"), ("lookup_misses", "lookups")):
             if fewer in counted and more in counted and counted[fewer] > counted[more]:
@@ -103,7 +141,7 @@ class Traffic(Model):
 
     @property
     def wait_s(self) -> float | None:
-        """What the training thread waited in all."""
+        """Seconds that the training thread waited in all."""
         waits = (self.planning_wait_s, self.fetch_wait_s, self.write_back_wait_s)
         return None if None in waits else sum(wait for wait in waits if wait is not None)
 
@@ -116,7 +154,7 @@ class Traffic(Model):
 
 
 class FrequencySource(Model):
-    """Where the frequencies came from that a system asked for."""
+    """Source of the frequencies that a system asked for."""
 
     prefix: float
     """Share of the training split, from its beginning."""
@@ -134,7 +172,7 @@ class DriveSpeed(Model):
     file_system: str
     """Kind, such as `ext4`."""
     read_bytes: AtLeastOne
-    """Of every read."""
+    """Size of every read."""
     reads_per_s_depth_1: float
     """One after the other."""
     reads_per_s_depth_32: float
@@ -143,8 +181,8 @@ class DriveSpeed(Model):
     """`fio 3.36`, or the suite itself."""
 
 
-class HeldMemory(Model):
-    """How a process was held to its host budget."""
+class CgroupLimit(Model):
+    """The control group that held a process to its host budget."""
 
     how: str
     """`memory control group, version 2`, say."""
@@ -163,9 +201,9 @@ class RankShare(Model):
     """
 
     table_bytes: int
-    """Of its rows and their optimizer state, in whatever tier they all are."""
+    """Bytes of its rows and their optimizer state, in whatever tier they all are."""
     device_bytes: int
-    """Of its rows and their state on the device (on a CPU, in the RAM that plays its part), by the system's account."""
+    """Bytes of its rows and state on the device (on a CPU, in the RAM that plays its part), by the system's account."""
     host_peak_rss_bytes: int
     device_reserved_bytes: int | None = None
     lookups: int | None = None
@@ -184,9 +222,9 @@ class Ranks(Model):
     steps: AtLeastOne
     """Counted, over which bytes and lookups are sums."""
     steps_per_s: float | None
-    """Of all training steps together, in the cell's own processes. None: of a virtual device."""
+    """Over all training steps together, in the cell's own processes. None: of a virtual device."""
     shares: tuple[RankShare, ...]
-    """By rank."""
+    """Shares of the ranks, in order."""
 
 
 class Optimum(Model):
@@ -205,3 +243,92 @@ class Optimum(Model):
     unique_misses: int
     bytes_moved: int
     """Both ways."""
+
+
+_Second = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Times = Annotated[tuple[Annotated[tuple[_Second, ...], Field(min_length=1)], ...], Field(min_length=1)]
+"""Seconds of every turn, by build."""
+
+
+class DriveTraffic(Model):
+    """Bytes that a process read from and wrote to drives in some steps, without reads that the page cache answers."""
+
+    steps: AtLeastOne
+    read_bytes: int
+    written_bytes: int
+    rows_read: int | None = None
+    """Rows that the system asked its file for; None: it does not know."""
+
+
+class Turns(Model):
+    """A system's times from a contest: systems train the same batches in turns, a few steps each."""
+
+    contest: str
+    """Equal for the systems that took turns with each other."""
+    way: Literal["one process", "own process", "two by two", "alone"]
+    """With all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
+    steps: AtLeastOne
+    """Steps per turn."""
+    system_s: Times
+    """Seconds of every turn, by build; one device synchronisation at each end of a turn."""
+    baseline: str | None = None
+    baseline_s: Times | None = None
+    """Times of the baseline in the same turns; in the baseline's record, of its repeat, a participant of its own."""
+    losses: Literal["equal", "not compared"] = "not compared"
+    """With the baseline's at the end of every turn, bit for bit."""
+    data_wait_s: float = 0.0
+    """Seconds of all turns together that went by waiting for a batch."""
+    embedding_s: Times | None = None
+    """Seconds of further turns of as many steps without the MLPs; None: there were none."""
+    baseline_embedding_s: Times | None = None
+    drive: DriveTraffic | None = None
+    """In the turns of `system_s`; None: no rows are on a drive."""
+    embedding_drive: DriveTraffic | None = None
+    """In the turns of `embedding_s`."""
+
+    @model_validator(mode="after")
+    def _are_pairs(self) -> Self:
+        refuse("Turns", self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[Broken]:
+        if (self.baseline_s is None) != (self.baseline is None):
+            yield ("baseline",), f"found {self.baseline!r}, which does not go with baseline_s"
+        for name, other in (("system_s", "baseline_s"), ("embedding_s", "baseline_embedding_s")):
+            times, beside = getattr(self, name), getattr(self, other)
+            if beside is not None and (times is None or list(map(len, beside)) != list(map(len, times))):
+                yield (other,), f"has other builds or turns than {name}: both are of the same turns"
+
+
+class MachineState(Model):
+    """The machine just before the turns, or just after them. None: the machine does not say."""
+
+    load: float | None = None
+    """Processes that computed or waited for a disk, on average over the last minute. The run itself counts too."""
+    cpu_mhz: float | None = None
+    """Mean clock of the CPUs."""
+    cpu_celsius: float | None = None
+    """Temperature at the hottest sensor on the CPU."""
+    cpu_throttled: int | None = None
+    """Times that heat has slowed down a core since the machine started, over all cores."""
+    gpu_mhz: int | None = None
+    """Clock of the GPU's processors."""
+    gpu_celsius: int | None = None
+    gpu_throttle_reasons: int | None = None
+    """Reasons that hold back the GPU's clock, as the bits of NVML's `nvmlClocksThrottleReason...`."""
+    gpu_throttled_s: float | None = None
+    """Seconds that heat has held back the GPU's clock since the driver was loaded."""
+    gpu_processes: int | None = None
+    """Processes of others that have the GPU."""
+
+
+class Conditions(Model):
+    """The machine around the turns."""
+
+    start: MachineState
+    end: MachineState
+    others_cpu_share: float | None = None
+    """Share of the CPUs' time from start to end that other processes took, over the CPUs that the run may use. None: a
+    system failed, so our own time is not known, or the machine does not say."""
+    stolen_cpu_share: float | None = None
+    """Share of that time that a hypervisor gave to other guests."""

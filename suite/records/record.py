@@ -1,38 +1,63 @@
-"""What one run of one cell leaves behind: its configuration, its environment and what was measured.
+"""A record of one run of one cell: its configuration, its environment and its measurements.
 
 The models below are the schema of the JSON files under `results/`, and their validators the rules that hold whenever a
 file is loaded; units end the field names.
 """
 
+import enum
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import AliasChoices, Field, ValidationInfo, model_validator
 
-from suite.records.base import AtLeastOne, Model, Place, refuse
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.measured import (
+    AtLeastOne,
+    Broken,
+    CgroupLimit,
+    Conditions,
     DriveSpeed,
     FrequencySource,
-    HeldMemory,
     Memory,
+    Model,
     Optimum,
     Quality,
     Ranks,
     Timing,
     Traffic,
+    Turns,
+    refuse,
 )
-from suite.records.status import Status
-from suite.records.turns import Conditions, Turns
 from systems.registry import CONTROLS
 
 SCHEMA_VERSION: Final = 1
 """A change of the models that older records do not fit is a new version."""
 LATEST: Final = 2**62
 """The largest `sequence`."""
+
+
+class Status(enum.StrEnum):
+    """Every planned cell ends as exactly one of these, from harmless to worst; a system ends as its worst round did."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    INFEASIBLE = "infeasible"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
+    OOM_DEVICE = "oom_device"
+    OOM_HOST = "oom_host"
+    OOM_DISK = "oom_disk"
+    CRASHED = "crashed"
+    WRONG_ANSWER = "wrong_answer"
+
+    @property
+    def good(self) -> bool:
+        """Whether a run in which every cell ended so exits with 0."""
+        return self in (Status.OK, Status.UNSUPPORTED)
 
 
 class Cell(Model):
@@ -61,19 +86,19 @@ class Cell(Model):
     cache_ratio: float | None = None
     device_budget_bytes: AtLeastOne | None = None
     host_budget_bytes: AtLeastOne | None = None
-    """What rows on a drive may take of memory, in all; None: the tables are not on a drive."""
+    """Memory that rows on a drive may take in all; None: the tables are not on a drive."""
     train_steps: int
-    """Of the cell's own process, before the counted ones."""
+    """Steps of the cell's own process before the counted ones."""
     counted_steps: AtLeastOne
     quality_points: int = 0
     """In how many parts of equal length quality is looked at while the cell trains."""
     evaluation_batches: int
     builds: AtLeastOne
-    """How often systems that take turns are built."""
+    """Times that systems which take turns are built."""
     warmup_steps: int
-    """Of every system after every build, before its turns."""
+    """Steps of every system after every build, before its turns."""
     turns: AtLeastOne
-    """Of every system after every build."""
+    """Turns of every system after every build."""
     turn_steps: AtLeastOne
     seed: int
     round: int = 0
@@ -86,7 +111,7 @@ class Cell(Model):
     nodes: int = 1
     """Machines with as many of the ranks each."""
     rendezvous: str | None = None
-    """Where the ranks of several machines meet, `host:port`."""
+    """Meeting point of the ranks of several machines, `host:port`."""
     tf32: bool = False
     """Dense layers multiply in TF32, which NVIDIA devices have from Ampere on, instead of fp32."""
 
@@ -97,7 +122,7 @@ class Cell(Model):
 
     @property
     def round_seed(self) -> int:
-        """Of this round's stream, rows and dense weights: rounds differ by 1."""
+        """Seed of this round's stream, rows and dense weights: rounds differ by 1."""
         return self.seed + self.round
 
     @property
@@ -117,12 +142,7 @@ class Cell(Model):
 
     def identity(self, *without: str) -> str:
         """The configuration as JSON, less where the data lie, where ranks meet, and the fields named."""
-        absent = {
-            "host_budget_bytes": None,
-            "ranks": None,
-            "nodes": 1,
-            "tf32": False,
-        }  # not in older records, which keep their digests
+        absent = {"host_budget_bytes": None, "ranks": None, "nodes": 1, "tf32": False}  # as in older records
         newer = {name for name, nothing in absent.items() if getattr(self, name) == nothing}
         return self.model_dump_json(exclude={"data_dir", "rendezvous", *newer, *without})
 
@@ -150,16 +170,16 @@ class Verification(Model):
 
 
 class Measurement(Model):
-    """What a cell measured in its own process: all but speed (a `wrong_answer` one keeps its verification alone)."""
+    """Measurements of a cell's own process: all but speed (a `wrong_answer` one keeps its verification alone)."""
 
     placement: str
     offloads: bool
-    computes_as: str | None = None
-    """The system whose kernel on whose memory this one is here."""
+    same_kernel_as: str | None = Field(default=None, validation_alias=AliasChoices("same_kernel_as", "computes_as"))
+    """The system whose kernel on whose memory this one is here; `computes_as` in older records."""
     exact: bool = True
     """Whether it leaves the rows that plain training leaves, but for the order of sums."""
-    knew: str
-    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
+    prior_knowledge: str = Field(validation_alias=AliasChoices("prior_knowledge", "knew"))
+    """Prior knowledge of the id stream: `nothing`, `the past`, `training frequencies`, ...; `knew` in older records."""
     shares_process: bool = True
     """Whether it may take turns in one process with others."""
     busy_between_steps: bool = False
@@ -171,11 +191,11 @@ class Measurement(Model):
     traffic: Traffic | None = None
     """None: counted in the first round alone."""
     drive: DriveSpeed | None = None
-    """Of the drive that the rows are on; None: they are on none."""
-    held: HeldMemory | None = None
+    """Speed of the drive that the rows are on; None: they are on none."""
+    held: CgroupLimit | None = None
     """None: the system has no host budget, or keeps no rows on a drive."""
     epoch_samples: int
-    """Of the training split."""
+    """Samples of the training split."""
     frequencies: FrequencySource | None = None
     """None: the system asked for none."""
     ranks: Ranks | None = None
@@ -191,7 +211,7 @@ class Record(Model):
     cell: Cell
     status: Status
     reason: str = ""
-    """Why the status is not `ok`, with the remedy; empty otherwise."""
+    """Reason of a status that is not `ok`, with the remedy; empty otherwise."""
     phase: str = ""
     """The phase in which a failed cell ended."""
     started_at: str
@@ -201,35 +221,30 @@ class Record(Model):
     or one more than the largest there, where the clock has stepped back. None: the record is older than this field."""
     wall_s: float
     notes: tuple[str, ...] = ()
-    """What the harness changed or could not do, said aloud."""
+    """Changes that the harness made, and things that it could not do."""
     disturbed: tuple[str, ...] = ()
-    """What else took the machine's time while turns were taken, or slowed it down, a sentence each."""
+    """Interference: other load, or heat, while turns were taken, a sentence each."""
     conditions: Conditions | None = None
-    """Of the machine, while turns were taken. None: this system took none."""
+    """State of the machine while turns were taken. None: this system took none."""
     environment: Environment
     verification: Verification | None = None
     measurement: Measurement | None = None
     turns: Turns | None = None
-    """None: not timed; `measurement.computes_as` or a note says why."""
+    """None: not timed; `measurement.same_kernel_as` or a note says why."""
     optimum: Optimum | None = None
     """None: the system has no cache, or does not count its misses, or a note says why."""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self, info: ValidationInfo) -> Self:
         if info.mode == "json":  # a file; a run puts its records together part by part
-            refuse("Record", [what for rule in self._RULES for what in rule(self)])
+            rules = (self._identity, self._outcome, self._counts, self._turns, self._times)
+            refuse("Record", [broken for rule in rules for broken in rule()])
         return self
 
-    def _wrong_identity(self) -> Iterator[tuple[Place, str]]:
-        key = record_key(self.cell, self.environment)
-        if key != self.key:
-            yield (
-                ("key",),
-                (
-                    f"found {self.key[:60]!r}, but cell, code, packages and machine give {key!r}: somebody edited "
-                    "them; restore the file or measure it again"
-                ),
-            )
+    def _identity(self) -> Iterator[Broken]:
+        if (key := record_key(self.cell, self.environment)) != self.key:
+            found = f"found {self.key[:60]!r}, but cell, code, packages and machine give {key!r}"
+            yield ("key",), f"{found}: somebody edited them; restore the file or measure it again"
         try:
             zoned = datetime.fromisoformat(self.started_at).tzinfo is not None
         except ValueError:
@@ -237,16 +252,12 @@ class Record(Model):
         if not zoned:
             yield ("started_at",), f"found {self.started_at[:60]!r}, expected a time in ISO 8601 with its zone"
 
-    def _wrong_outcome(self) -> Iterator[tuple[Place, str]]:
-        """What does not go with the status. What failed in its turns keeps what its cell had measured before."""
+    def _outcome(self) -> Iterator[Broken]:
+        """Parts that do not go with the status. A system that failed in its turns keeps what its cell measured."""
         ok, checked = self.status is Status.OK, self.verification
-        if not (ok or (self.phase == "turns" and self.status is not Status.WRONG_ANSWER)):
-            for name in ("measurement", "turns"):
-                if getattr(self, name) is not None:
-                    yield (
-                        (name,),
-                        f"is there though the status is {self.status}: only ok has one, or a failure in turns",
-                    )
+        if not ok and (self.phase != "turns" or self.status is Status.WRONG_ANSWER):
+            why = f"is there though the status is {self.status}: only ok has one, or a failure in turns"
+            yield from (((name,), why) for name in ("measurement", "turns") if getattr(self, name) is not None)
         if ok and self.measurement is None:
             yield ("measurement",), "is missing though the status is ok"
         if ok and checked is None and self.cell.system.partition("[")[0] not in CONTROLS:
@@ -256,26 +267,25 @@ class Record(Model):
         if self.status is Status.WRONG_ANSWER and (checked is None or checked.passed):
             yield ("verification",), "shows no failed check though the status is wrong_answer"
 
-    def _wrong_measurement(self) -> Iterator[tuple[Place, str]]:
-        """Counts, points and optimum that are not of the steps that the cell says."""
+    def _counts(self) -> Iterator[Broken]:
+        """Traffic, points and optimum that are not of the steps that the cell says."""
         cell, counted = self.cell, self.cell.counted_steps
         if self.measurement is not None:
-            traffic, points = self.measurement.traffic, self.measurement.quality.points
+            traffic = self.measurement.traffic
             if traffic is None and cell.counts:
                 yield ("measurement", "traffic"), "is missing though the first round counts it"
             if traffic is not None and traffic.steps > counted:
                 yield ("measurement", "traffic", "steps"), f"found {traffic.steps}, cell.counted_steps says {counted}"
-            samples = [0, *(point.samples for point in points)]
+            samples = [0, *(point.samples for point in self.measurement.quality.points)]
             if any(late <= early for early, late in pairwise(samples)) or samples[-1] > cell.steps * cell.batch_size:
                 grow = f"found samples {samples[1:]}, expected them to grow to the cell's at most"
                 yield ("measurement", "quality", "points"), grow
-        if self.optimum is not None:
-            for name, value in (("first_step", cell.steps - counted), ("steps", counted)):
-                found = getattr(self.optimum, name)
-                if found != value:
-                    yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
+        for name, value in (("first_step", cell.steps - counted), ("steps", counted)):
+            found = getattr(self.optimum, name, value)
+            if found != value:
+                yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
 
-    def _wrong_turns(self) -> Iterator[tuple[Place, str]]:
+    def _turns(self) -> Iterator[Broken]:
         """Builds and turns that are not those of the cell; longer turns may be fewer."""
         cell, turns = self.cell, self.turns
         if turns is None:
@@ -289,7 +299,7 @@ class Record(Model):
             if not fewest <= len(times) <= cell.turns:
                 yield ("turns", "system_s", build), f"found {len(times)} turns, cell.turns says {cell.turns}"
 
-    def _wrong_times(self) -> Iterator[tuple[Place, str]]:
+    def _times(self) -> Iterator[Broken]:
         """Times of a virtual device, which mean nothing."""
         if not self.on_virtual_device:
             return
@@ -300,8 +310,6 @@ class Record(Model):
         for name in ("timing", "traffic", "ranks"):
             if getattr(self.measurement, name, None) != getattr(spared.measurement, name, None):
                 yield ("measurement", name), f"has times though {gpu} has no speed: set them to null"
-
-    _RULES: ClassVar = (_wrong_identity, _wrong_outcome, _wrong_measurement, _wrong_turns, _wrong_times)
 
     @property
     def order(self) -> int:
@@ -332,13 +340,7 @@ class Record(Model):
 
 def record_key(cell: Cell, environment: Environment) -> str:
     """Digest under which a cell's record is found again: configuration, code, versions, machine and threads."""
-    parts = [
-        cell.identity(),
-        environment.code,
-        environment.machine,
-        *(f"{name}={version}" for name, version in sorted(environment.packages.items())),
-        environment.python,
-        str(environment.threads),
-        *([environment.system_code] if environment.system_code is not None else []),
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    packages = (f"{name}={version}" for name, version in sorted(environment.packages.items()))
+    own_code = [] if environment.system_code is None else [environment.system_code]
+    parts = [cell.identity(), environment.code, environment.machine, *packages, environment.python]
+    return hashlib.sha256("\n".join([*parts, str(environment.threads), *own_code]).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""How large a run is: table rows, model, batch and steps by name."""
+"""Sizes of a run by name: table rows, model, batch and steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -153,7 +153,7 @@ DISK_SCALES = {
         host_budgets=(512 << 20, 1 << 30, 2 << 30),
     ),
 }
-"""The same for rows on a drive. Systems read ahead and write behind, so turns are long."""
+"""Scales of rows on a drive. Systems read ahead and write behind, so turns are long."""
 
 
 def scale_of(name: str, *, on_drive: bool) -> Scale:

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from suite.records.base import EVERY_FIELD
+from suite.records.measured import EVERY_FIELD
 from suite.records.record import SCHEMA_VERSION, Record
 
 _MOST_BYTES = 1 << 24
-"""Of a file that is read: a thousand times what a record takes."""
+"""Limit of a file that is read: a thousand times what a record takes."""
 _LARGEST = 2**63 - 1
 _SHOWN = 60
 """Characters of a wrong value."""
@@ -42,7 +42,7 @@ class Finding:
 
 
 class NotARecord(Exception):
-    """Why a file under `records/` is skipped; `findings` has every field that is wrong, if it could be read as JSON."""
+    """A file under `records/` is skipped; `findings` has every field that is wrong, if it could be read as JSON."""
 
     def __init__(self, reason: str, findings: tuple[Finding, ...] = ()) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ class RecordStore:
         self.directory = root / "records"
 
     def path(self, record: Record) -> Path:
-        """Where a record is kept: readable, and unique by the record's key."""
+        """Path of a record: readable, and unique by the record's key."""
         cell = record.cell
         parts = (cell.workload, cell.system, cell.optimizer, cell.device, f"r{cell.round}", record.key)
         # letters, digits, dots and underscores; everything else becomes a single dash
@@ -141,6 +141,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, content: object, *, indent: int | None = 1) -> None:
+    """Write a value as JSON, whole or not at all; raises as `write_atomically` does."""
+    write_atomically(path, json.dumps(content, indent=indent) + "\n")
+
+
 def read_content(path: Path) -> dict[str, Any]:
     """The JSON object in a file, of the schema version that this suite reads.
 
@@ -160,7 +165,7 @@ def read_content(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """What a file of somebody's says: a file of moderate size, no link, with integers of 64 bits at most.
+    """The JSON value in a file of somebody's: a file of moderate size, no link, with integers of 64 bits at most.
 
     Raises:
         NotARecord: there is none, or it is something else. Nothing is waited for, and no link is followed.

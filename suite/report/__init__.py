@@ -1,1 +1,1 @@
-"""What gets published: `sheets`, `figures` and the `page`, of records alone; `standings` compares equal bytes."""
+"""Publishes `sheets`, `figures` and the `page`, from records alone; `leaderboard` compares equal bytes."""

@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from suite.records.exits import FAILED, errors_told
+from suite.records.command_line import FAILED, BadOption, ShownConsole, errors_told
 from suite.records.groups import mixes_virtual
-from suite.records.options import BadOption
-from suite.records.shown import ShownConsole
-from suite.report.publish import PAGE, differences, publish
-from suite.report.source import Source, read
+from suite.report.publish import PAGE, Source, differences, publish, read
 from suite.simulate.options import check_output
 
 

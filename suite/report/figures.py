@@ -1,9 +1,11 @@
 """The four published figures: throughput by device bytes and by host budget, misses by cache size, quality by bytes."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,17 +14,18 @@ from matplotlib.transforms import ScaledTranslation
 
 from suite.records.groups import BASELINE, IN_RAM, REFERENCE, base_name, is_baseline
 from suite.report.panels import COLUMNS, LABEL, Panels, bytes_words, round_ticks, series, ticks_at, wrapped
-from suite.report.source import Source
 from suite.simulate.results import Simulation
 from suite.simulate.show import label, plot
 from suite.tables.approximate import approximations
 from suite.tables.disk import Step, is_sound, rows_on_drive
-from suite.tables.figure_style import BLACK, COLOURS, DASHES, GREY, MARKERS, look
-from suite.tables.quantities import binary_bytes
+from suite.tables.formatting import BLACK, COLOURS, DASHES, GREY, MARKERS, binary_bytes, look
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import on_drive, sweeps
 from suite.tables.sheet import Line
 from systems.registry import CONTROLS
+
+if TYPE_CHECKING:
+    from suite.report.publish import Source
 
 _LEGEND_LETTERS = 40
 _APART_POINTS, _FAR_POINTS = 2.5, 5.0
@@ -165,7 +168,7 @@ def _draw_by_budget(axes: Axes, rows: Sequence[Line], systems: Sequence[str]) ->
 
 
 def _bar(one: Line) -> tuple[float, float]:
-    """How far the interval goes down and up, in samples/s; not a number where there is none, which draws nothing."""
+    """Lengths of the interval below and above, in samples/s; not a number where there is none, which draws nothing."""
     speed, per_s = one["ratio"], one["samples_per_s"]
     if speed is None or speed.low is None or speed.high is None:
         return math.nan, math.nan

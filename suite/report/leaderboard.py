@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from suite.records.groups import BASELINE, Group, is_baseline
 from suite.tables.columns import RATIO
-from suite.tables.quantities import binary_bytes, count, megabytes, relative
+from suite.tables.formatting import binary_bytes, count, megabytes, relative
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache_size, caption, headings, on_drive, sweeps
 from suite.tables.sheet import Block, Column, Sheet, setting_of
@@ -84,7 +84,7 @@ def takes_part(row: Row) -> bool:
 
 
 def standings(leaderboard: Leaderboard, budget_bytes: int) -> list[dict[str, Any]]:
-    """Who is fastest within so many device bytes, each system with its fastest cell that fits: a line each.
+    """Rank systems within so many device bytes, each with its fastest cell that fits: a line each.
 
     A system too close to call with the first of a place shares that place.
     """

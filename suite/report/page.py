@@ -3,6 +3,8 @@
 Without JavaScript all tables are there; with it they sort and filter. Every row links to the records behind it.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import math
@@ -10,16 +12,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from suite.report.source import Source
 from suite.tables.settings import caveat
 from suite.tables.sheet import Block, Sheet
 from suite.tables.statistics import Estimate
+
+if TYPE_CHECKING:
+    from suite.report.publish import Source
+
 
 _FOLDER = Path(__file__).parent
 CAPTIONS = {
@@ -28,7 +33,7 @@ CAPTIONS = {
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
     "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }
-"""By figure, in the order of the page."""
+"""Captions by figure, in the order of the page."""
 
 
 def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:

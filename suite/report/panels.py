@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocator
 
 from suite.records.groups import Group
-from suite.tables.figure_style import COLOURS, DASHES, MARKERS
+from suite.tables.formatting import COLOURS, DASHES, MARKERS
 from suite.tables.settings import headings
 
 TITLE, LABEL, SMALL = 9.0, 7.0, 6.5
@@ -63,11 +63,11 @@ _STEPS = (
     (1.0, 3.0),
     (1.0,),
 )
-"""Of a decade, finest first."""
+"""Steps of a decade, finest first."""
 _LINE_IN = 0.145
-"""Of text, in titles, notes and legends."""
+"""Height of a line of text in titles, notes and legends."""
 _TICKS_IN = 0.35
-"""Of a panel: its ticks, and what lies between panels."""
+"""Height of a panel's ticks, and of the space between panels."""
 
 
 class Panels:

@@ -1,4 +1,4 @@
-"""Everything that a report writes, from records alone, and whether it is up to date.
+"""Reads records, writes everything that a report publishes, and says whether what is published is up to date.
 
 The same records give the same files, but for the last digits of what is drawn: processors of different makes round
 logarithms differently, which moves a line by a millionth of a point. Such a figure is not out of date. Numbers in
@@ -10,34 +10,98 @@ import io
 import itertools
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from matplotlib import image
 from matplotlib.figure import Figure
 from PIL import Image
+from pydantic import ValidationError
 
-from suite.records.store import write_atomically
+from suite.records.groups import Group, group_records
+from suite.records.record import Record
+from suite.records.store import NotARecord, Problem, RecordStore, read_json, write_atomically
 from suite.report.figures import figures
 from suite.report.page import page
 from suite.report.sheets import sheets
-from suite.report.source import Source
+from suite.simulate.results import Simulation
 from suite.tables.comparison import comparison
-from suite.tables.figure_style import look
+from suite.tables.formatting import look
+from suite.tables.settings import sweeps
 from suite.tables.sheet import write_sheets
 
 PAGE = "index.html"
 _DPI, _SHADES, _NEARLY_WHITE = 300, 128, 250
 _POINTS = 0.01
 """Coordinates may differ by so much."""
-_SHADE = 0.002
-"""Pixels may differ by so much on average, of 1 from black to white."""
 _DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
-"""What matplotlib calls a part of a drawing: a digest of its coordinates."""
+"""Matplotlib's name of a part of a drawing: a digest of its coordinates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Everything that gets published, read once.
+
+    Attributes:
+        groups: Comparison groups, sizes of a sweep from the smallest.
+        files: File of every record of the groups, by the record's key.
+        problems: Files that were skipped, and why.
+        simulations: Replays of every policy by cache size, with the optimum.
+    """
+
+    groups: tuple[Group, ...]
+    files: dict[str, Path] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    simulations: tuple[Simulation, ...] = ()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records that a table shows."""
+        return tuple(record for group in self.groups for record in group.records)
+
+
+def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
+    """Read results; what could not be read stands under `problems`, so that the rest is still reported.
+
+    Args:
+        roots: Results directories, each with `records/`. Where two hold a record of one key, the newest counts.
+        simulated: Directory below which files named `simulation.json` lie; None: there are none.
+    """
+    every: dict[Path, Record] = {}
+    problems: list[Problem] = []
+    for root in roots:
+        records, bad = RecordStore(root).load_files()
+        every |= records
+        problems += bad
+    files: dict[str, Path] = {}
+    for path in sorted(every, key=lambda path: (every[path].order, path)):
+        if (older := files.get(every[path].key)) is not None:
+            problems.append(Problem(older, "repeats the key of a file that counts in its place"))
+        files[every[path].key] = path
+    groups = tuple(chain(*sweeps(group_records(every[path] for path in files.values()))))
+    shown = {record.key for group in groups for record in group.records}
+    simulations = tuple(_simulated(simulated, problems)) if simulated is not None else ()
+    return Source(
+        groups=groups,
+        files={key: path for key, path in files.items() if key in shown},
+        problems=tuple(problems),
+        simulations=simulations,
+    )
+
+
+def _simulated(folder: Path, problems: list[Problem]) -> Iterator[Simulation]:
+    for path in sorted(folder.rglob("simulation.json")):
+        try:
+            yield Simulation.model_validate(read_json(path))
+        except NotARecord as error:
+            problems.append(Problem(path, str(error)))
+        except ValidationError as error:
+            problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
 
 
 def publish(
@@ -97,7 +161,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def differences(source: Source, out: Path) -> list[str]:
-    """What `publish` would change in a directory, a sentence per file; nothing is written there.
+    """List what `publish` would change in a directory, a sentence per file; nothing is written there.
 
     Figures may differ as `alike` allows, everything else not at all.
     """
@@ -115,12 +179,11 @@ def differences(source: Source, out: Path) -> list[str]:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Whether two files of one name say the same: words are equal, and what is drawn nearly so."""
+    """Whether two files of one name say the same: words are equal, and what is drawn nearly so. A PNG is its SVG."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    if one.suffix == ".png":
-        pictures = [image.imread(path)[..., :3].astype(np.float64) for path in (one, other)]
-        return pictures[0].shape == pictures[1].shape and float(np.abs(pictures[0] - pictures[1]).mean()) <= _SHADE
+    if one.suffix == ".png":  # drawn with the SVG of its name
+        return alike(one.with_suffix(".svg"), other.with_suffix(".svg"))
     if one.suffix not in (".svg", ".html"):
         return False
     (words, places), (others, elsewhere) = (_apart(path.read_text(encoding="utf-8")) for path in (one, other))

@@ -3,19 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from suite.records.groups import Group
-from suite.records.published import NOTE, PublishedRow, published_rows
-from suite.records.status import Status
+from suite.records.groups import NOTE, Group, PublishedRow, published_rows
+from suite.records.record import Status
 from suite.report.leaderboard import leaderboard_sheet
 from suite.tables.approximate import approximate_sheet
 from suite.tables.columns import BYTES_OVER_MINIMUM, HIT_RATE, MISSES, PAPER, SYSTEM, hit_rate
 from suite.tables.comparison import line_of
 from suite.tables.disk import disk_sheet
-from suite.tables.quantities import count, duration, megabytes
+from suite.tables.formatting import count, duration, megabytes
 from suite.tables.rows import Row, bytes_moved, counted_with_optimum, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
 from suite.tables.sheet import Block, Column, Sheet, setting_of
-from systems.answers import Purpose, Tier
+from systems.answers import MemoryUse, Tier
 
 _OWN_ACCOUNT: Final = "by the system's own account, the largest over rounds; what it does not list it does not have."
 
@@ -65,7 +64,7 @@ def _measured(group: Group, row: Row) -> dict[str, Any]:
     ended = ("virtual device" if group.on_virtual_device else "measured") + (
         ", not verified" if row.verified == "no" else ""
     )
-    own = ("noise", "computes_as", "verified", "status", "system", *(column.name for column in PAPER))
+    own = ("noise", "same_kernel_as", "verified", "status", "system", *(column.name for column in PAPER))
     return {
         **setting_of(row.records),
         **{name: line[name] for name in own},
@@ -78,7 +77,7 @@ def _measured(group: Group, row: Row) -> dict[str, Any]:
 def _published(row: PublishedRow) -> dict[str, Any]:
     """A published row: raw numbers in SI units, and its cells as the source prints them, every digit.
 
-    Memory, printed in GB by a source that means GiB (see `suite.records.published.NOTE`), is converted to bytes.
+    Memory, printed in GB by a source that means GiB (see `suite.records.groups.NOTE`), is converted to bytes.
     """
     same = ("workload", "batch_size", "cache_ratio", "source", "system", "auroc", "accuracy", "steps_per_s", "epoch_s")
     memory = {
@@ -101,7 +100,7 @@ def _published(row: PublishedRow) -> dict[str, Any]:
 
 
 def anatomy_sheet(groups: Sequence[Group]) -> Sheet:
-    """Where the bytes of every system lie and what they are for: a block per group in which a system says so."""
+    """Bytes of every system by tier and purpose: a block per group in which a system gives an account."""
     columns = (
         SYSTEM,
         Column(words="tier", name="tier", text=True, definition="device (RAM on a CPU), host (RAM), disk."),
@@ -118,12 +117,12 @@ def anatomy_sheet(groups: Sequence[Group]) -> Sheet:
 
 
 def _parts(row: Row) -> list[dict[str, Any]]:
-    """By tier and purpose as they are listed in the contract, then all of them together."""
+    """Bytes by tier and purpose as they are listed in the contract, then all of them together."""
     accounts = [measurement.memory.anatomy_bytes for measurement in row.measurements]
     sizes = {
         (tier.value, purpose.value): max(known)
         for tier in Tier
-        for purpose in Purpose
+        for purpose in MemoryUse
         if (known := [one[key] for one in accounts if (key := f"{tier}/{purpose}") in one])
     }
     total = sum(sizes.values())
@@ -136,7 +135,7 @@ def _parts(row: Row) -> list[dict[str, Any]]:
 
 
 def optimal_sheet(groups: Sequence[Group]) -> Sheet:
-    """How far every cache is from the optimum: a block per group in which one was simulated."""
+    """Distance of every cache to the optimum: a block per group in which one was simulated."""
     columns = (
         SYSTEM,
         Column(words="cache ratio", name="cache_ratio", show=lambda ratio: f"{100 * ratio:g} %"),
@@ -163,7 +162,7 @@ def optimal_sheet(groups: Sequence[Group]) -> Sheet:
 
 
 def _beside_optimum(row: Row) -> list[dict[str, Any]]:
-    """Of the round that was counted and has an optimum; nothing where there is no such round."""
+    """The line of the round that was counted and has an optimum; nothing where there is no such round."""
     found = counted_with_optimum(row.records) if row.measured_rounds else None
     if found is None:
         return []

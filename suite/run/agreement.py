@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from suite.records.groups import REFERENCE, base_name, is_baseline
-from suite.records.record import Check, Record, Verification
-from suite.records.status import Status
+from suite.records.record import Check, Record, Status, Verification
 from suite.records.store import open_file
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from suite.records.environment import ask_nvml
-from suite.records.turns import Conditions, MachineState
+from suite.records.measured import Conditions, MachineState
 from suite.run.start import Forkserver
 
 _OTHERS_SHARE = 0.05

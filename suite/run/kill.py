@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.logs import last_line
 from suite.run.messages import CellResult
 

@@ -9,10 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from suite.records.base import Model
-from suite.records.measured import Optimum
-from suite.records.record import Cell, Measurement, Verification
-from suite.records.status import Status
+from suite.records.measured import Model, Optimum
+from suite.records.record import Cell, Measurement, Status, Verification
 
 
 class RunCell(Model):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.records.options import BadOption, parse_prepared
+from suite.records.command_line import BadOption, parse_prepared
 from suite.records.record import Cell
 from suite.records.scales import Scale, default_scale, scale_of
 from systems.registry import Variant

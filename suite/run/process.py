@@ -13,9 +13,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from suite.records.measured import Optimum
-from suite.records.record import Cell
+from suite.records.record import Cell, Status
 from suite.records.scales import scale_of
-from suite.records.status import Status
 from suite.run import memory_group
 from suite.run.kill import GRACE_S, MARK, kernel_kills, kill_marked, post_mortem
 from suite.run.logs import Log

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from suite.records.code import system_digest
-from suite.records.environment import Environment, device_name
+from suite.records.command_line import only_shown
+from suite.records.environment import Environment, device_name, system_digest
 from suite.records.groups import group_records
 from suite.records.measured import Optimum
-from suite.records.record import LATEST, Cell, Record, record_key
-from suite.records.shown import only_shown
-from suite.records.status import Status
+from suite.records.record import LATEST, Cell, Record, Status, record_key
 from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group
 from suite.run.agreement import compared, drop_rows, path_of

@@ -13,7 +13,7 @@ from threading import Lock
 
 import psutil
 
-from suite.records.code import PROJECT, code_digest
+from suite.records.environment import PROJECT, code_digest
 from suite.run.kill import MARK, NO_MARK
 
 CODE = "EMBEDDING_BENCH_CODE"

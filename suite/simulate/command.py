@@ -10,11 +10,9 @@ from typing import Annotated
 
 import typer
 
+from suite.records.command_line import FAILED, INTERRUPTED, BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
-from suite.records.exits import FAILED, INTERRUPTED, errors_told
-from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
-from suite.records.shown import ShownConsole
 from suite.simulate import results, show
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay
 from suite.simulate.models.registry import build, load, parse_policies

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
 from suite.simulate.models.model import Span
 from suite.simulate.trace import DistinctRows, Int64s, Seen, Trace, replayed
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 
 LEAST_SAMPLED_ROWS = 1 << 13
 """Rows of each table that its own curve is sampled from, or all rows of smaller tables."""

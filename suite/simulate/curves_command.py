@@ -14,11 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from rich.console import Console
 
+from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
 from suite.records.environment import capture
-from suite.records.exits import errors_told
-from suite.records.options import BadOption, ScaleName, parse_bytes
 from suite.records.scales import SCALES
-from suite.records.shown import ShownConsole
 from suite.records.store import write_atomically
 from suite.simulate.curves import Curve, Curves, miss_curves
 from suite.simulate.options import (
@@ -40,8 +38,7 @@ from suite.simulate.options import (
 )
 from suite.simulate.planner_inputs import CountedRun, beside, check_counted, planner_inputs, show_beside
 from suite.simulate.slots_by_table import SlotSplit, split_slots
-from suite.tables.figure_style import look
-from suite.tables.quantities import amount
+from suite.tables.formatting import amount, look
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown

@@ -17,8 +17,8 @@ from pandas.util import hash_array
 
 from suite.simulate.models.model import table_of
 from suite.simulate.trace import Int32s, Int64s
+from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.compiled import compiled, inlined, prefetch
-from systems.freq_cache.planner.planner import Ids
 
 Counts = NDArray[np.signedinteger]
 _Words = NDArray[np.uint64]

@@ -8,8 +8,8 @@ import numpy as np
 import typer
 from pydantic import ValidationError
 
-from suite.records.base import Model
-from suite.records.options import BadOption, parse_prepared, parse_shares, parse_workloads
+from suite.records.command_line import BadOption, parse_prepared, parse_shares, parse_workloads
+from suite.records.measured import Model
 from suite.records.scales import SCALES
 from suite.simulate.models.model import Span
 from suite.simulate.trace import Trace, WorkloadTrace

@@ -16,8 +16,8 @@ import numpy as np
 from pydantic import Field
 from rich.console import Console
 
-from suite.records.base import Model
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
+from suite.records.measured import Model
 from suite.simulate.curves import Curve, Curves, miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, replay

@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 import pandas as pd
 
-from suite.records.base import Model
 from suite.records.environment import Environment
+from suite.records.measured import Model
 from suite.records.store import write_atomically
 from suite.simulate.models.model import CacheModel, RowBytes, Tally
 from suite.tables.sheet import csv_text

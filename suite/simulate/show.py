@@ -12,8 +12,7 @@ from rich.console import Console
 
 from suite.simulate.models.registry import BOUNDS
 from suite.simulate.results import SimulatedRow, SimulatedTraffic, Simulation
-from suite.tables.figure_style import BLACK, COLOURS, DASHES, MARKERS, look
-from suite.tables.quantities import MISSING, amount
+from suite.tables.formatting import BLACK, COLOURS, DASHES, MARKERS, MISSING, amount, look
 from suite.tables.terminal import print_line, print_table
 
 DETAILED_SIZES = 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.curves import Curve, Curves
 from suite.simulate.trace import Int64s
 

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
+from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.compiled import compiled, prefetch
-from systems.freq_cache.planner.planner import Ids
 from workloads.batch import Split, Workload
 
 Int32s = NDArray[np.int32]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.trace import Int64s, Trace
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 from workloads import DataError
 from workloads.schema import prefix_of
 

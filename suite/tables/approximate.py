@@ -5,7 +5,7 @@ from typing import Any
 
 from suite.records.groups import Group, is_baseline
 from suite.tables.columns import STATUS, SYSTEM, VERIFIED
-from suite.tables.quantities import megabytes, percent, relative, score_within
+from suite.tables.formatting import megabytes, percent, relative, score_within
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings
 from suite.tables.sheet import Block, Column, Line, Sheet, setting_of

@@ -6,7 +6,7 @@ A column shows a field of `suite.tables.rows.Row`; what is counted or measured a
 from enum import StrEnum
 from typing import Final
 
-from suite.tables.quantities import amount, count, duration, gigabytes, megabytes, percent, relative, score
+from suite.tables.formatting import amount, count, duration, gigabytes, megabytes, percent, relative, score
 from suite.tables.sheet import Column
 
 
@@ -23,7 +23,9 @@ def hit_rate(share: float) -> str:
 
 
 SYSTEM: Final = Column(words="system", name="system", text=True)
-KNEW: Final = Column(words="knew", name="knew", text=True, definition="what the system knew of the ids.")
+PRIOR_KNOWLEDGE: Final = Column(
+    words="knew", name="prior_knowledge", text=True, definition="what the system knew of the ids."
+)
 AUROC: Final = Column(
     words="AUROC",
     name="auroc",
@@ -77,7 +79,7 @@ ALLOCATED: Final = Column(
     definition="torch's peak allocated during build and training; the largest of any round.",
 )  # fmt: skip
 
-MAIN: Final = (SYSTEM, KNEW, AUROC, STEPS_PER_S, RATIO, RESERVED, CPU_MEMORY, HIT_RATE, MISSES, STATUS)
+MAIN: Final = (SYSTEM, PRIOR_KNOWLEDGE, AUROC, STEPS_PER_S, RATIO, RESERVED, CPU_MEMORY, HIT_RATE, MISSES, STATUS)
 PAPER: Final = (AUROC, ACCURACY, STEPS_PER_S, EPOCH, ALLOCATED, RESERVED, CPU_MEMORY)
 """The columns that the paper published (arXiv 2208.05321)."""
 REST: Final = (

@@ -7,7 +7,7 @@ from suite.records.groups import Group
 from suite.tables.approximate import approximate_block
 from suite.tables.columns import MAIN, REST
 from suite.tables.disk import disk_blocks
-from suite.tables.quantities import score
+from suite.tables.formatting import score
 from suite.tables.ranks import rank_blocks
 from suite.tables.rows import Row, baseline_repeat, merged_rows, one_line, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks

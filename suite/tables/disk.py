@@ -7,10 +7,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
-from suite.records.record import Record
-from suite.records.status import Status
-from suite.tables.columns import AUROC, KNEW, STATUS
-from suite.tables.quantities import amount, binary_bytes, count, gigabytes, percent, relative
+from suite.records.record import Record, Status
+from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS
+from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
 from suite.tables.sheet import Block, Column, Line, Sheet, setting_of
@@ -19,13 +18,13 @@ from suite.tables.verdict import listed, never, sentence, strays, widened
 from workloads.schema import SCHEMAS
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
-"""What others would do with rows on a drive; every system beside the baseline is compared with them."""
+"""Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
 _ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
 class Step(StrEnum):
-    """What was timed."""
+    """The timed part of training."""
 
     WHOLE = "the whole DLRM step"
     EMBEDDING = "the embedding step alone"
@@ -46,7 +45,7 @@ _BESIDE_RAM: Final = Column(
 COLUMNS: Final = {
     Step.WHOLE: (
         *_NAMES,
-        KNEW,
+        PRIOR_KNOWLEDGE,
         Column(words="samples/s", name="samples_per_s", show=amount, noisy=True),
         _BESIDE_RAM,
         AUROC,
@@ -178,7 +177,7 @@ def _span(values: Sequence[int]) -> str:
 
 
 def disk_verdict(sweep: Sequence[Group]) -> str:
-    """What the fastest system gives at each budget, and what cannot be said."""
+    """The fastest system at each budget, in one sentence, and what cannot be said."""
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
     like = {one["budget"]: one["row"] for one in whole if is_baseline(one["system"])}
     fit = [one for one in whole if is_sound(one) and not is_baseline(one["system"])]
@@ -203,7 +202,7 @@ def disk_verdict(sweep: Sequence[Group]) -> str:
 
 
 def _at(one: Line, alone: Line) -> str:
-    """How a system does at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
+    """A system's speed at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
     speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
     said = f"at {binary_bytes(one['budget'])} {one['system']} trains at {speed}"
     # the whole step is compared only where the embedding step is not: computation hides what rows cost
@@ -259,7 +258,10 @@ def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
             **setting_of(row.records),
             "step": step.value,
             "budget": budget,
-            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s", "noise", "builds", "auroc")},
+            **{
+                name: getattr(row, name)
+                for name in ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc")
+            },
             "ratio": row.relative,
             **{f"over_{name}": over.get(name) for name in RIVALS},
             **_reading(group, row),
@@ -285,7 +287,7 @@ def _fastest(rows: Sequence[Row], name: str) -> Row | None:
 
 
 def _reading(group: Group, row: Row) -> dict[str, float]:
-    """What was read and written in the turns of all rounds, per sample, and how that compares; NaN: not known."""
+    """Reads and writes per sample in the turns of all rounds, beside drive and misses; NaN: not known."""
     runs = row.records if row.measured_rounds else ()
     taken = [(run.turns.drive, run.cell.batch_size) for run in runs if run.turns and run.turns.drive]
     samples = sum(drive.steps * batch for drive, batch in taken) or math.nan

@@ -6,7 +6,7 @@ from typing import Any
 
 from suite.records.groups import Group
 from suite.tables.columns import AUROC, HIT_RATE, STATUS, SYSTEM, VERIFIED
-from suite.tables.quantities import amount, gigabytes, megabytes
+from suite.tables.formatting import amount, gigabytes, megabytes
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_ranks
 from suite.tables.sheet import Block, Column, setting_of

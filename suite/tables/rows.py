@@ -8,13 +8,12 @@ from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name
 from suite.records.measured import Optimum, Traffic
-from suite.records.record import Cell, Measurement, Record
-from suite.records.status import Status
+from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
-from systems.answers import Purpose
+from systems.answers import MemoryUse
 
 WAIT_SHARE = 0.02
-"""Of a system's turns, above which waiting for batches is said beside the numbers."""
+"""Share of a system's turns above which waiting for batches is noted beside the numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,18 +24,18 @@ class Row:
         target_auroc: What the baseline, else the reference, had reached near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
-        computes_as: The system whose kernel this one is here, so that it was not timed.
+        same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         measured_rounds: Of the rounds with a record, those that the numbers come from.
-        again: This is the repeat of the baseline; only its speed is reported.
+        baseline_repeat: This is the repeat of the baseline; only its speed is reported.
         noise: How far the repeat may seem from the baseline, a share (0.02 is 2 %); the same in all rows of a group.
         records: Of its rounds; behind the repeat are the baseline's.
     """
 
     system: str
-    knew: str | None = None
+    prior_knowledge: str | None = None
     auroc: float | None = None
     accuracy: float | None = None
     target_auroc: float | None = None
@@ -48,7 +47,7 @@ class Row:
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
-    computes_as: str | None = None
+    same_kernel_as: str | None = None
     exact: bool = True
     way: str | None = None
     builds: int = 0
@@ -79,7 +78,7 @@ class Row:
     reason: str = ""
     phase: str = ""
     notes: tuple[str, ...] = ()
-    again: bool = False
+    baseline_repeat: bool = False
     noise: float | None = None
     records: tuple[Record, ...] = field(default=(), repr=False)
 
@@ -137,7 +136,7 @@ def baseline_repeat(group: Group) -> Row | None:
         rounds=len(baseline),
         measured_rounds=len(baseline),
         status=Status.OK,
-        again=True,
+        baseline_repeat=True,
         records=tuple(baseline),
         **speed,
     )
@@ -166,11 +165,13 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: 
     return Row(
         **common,
         **speed,
-        knew=_words(m.knew for m in measurements),
+        prior_knowledge=_words(m.prior_knowledge for m in measurements),
         auroc=statistics.fmean(m.quality.auroc for m in measurements),
         accuracy=statistics.fmean(m.quality.accuracy for m in measurements),
         target_s=samples / samples_per_s if samples is not None and samples_per_s else None,
-        computes_as=None if speed else _words(m.computes_as for m in measurements if m.computes_as is not None),
+        same_kernel_as=None
+        if speed
+        else _words(m.same_kernel_as for m in measurements if m.same_kernel_as is not None),
         exact=all(m.exact for m in measurements),
         device_allocated_bytes=_largest(m.memory.device_allocated_bytes for m in measurements),
         device_reserved_bytes=_largest(m.memory.device_reserved_bytes for m in measurements),
@@ -192,7 +193,7 @@ def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:
 
 
 def failure(ended: Row | Record) -> str:
-    """How a system, or one round of it, ended that is not ok, and why."""
+    """Status, phase and reason of a system, or one round of it, that did not end ok."""
     where = f" in phase {ended.phase}" if ended.phase else ""
     return f"{ended.status.value}{where}: {one_line(ended.reason) or 'no reason was recorded'}"
 
@@ -225,7 +226,7 @@ def bytes_moved(traffic: Traffic) -> int | None:
 
 
 def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, Optimum] | None:
-    """What the round that was counted moved, and the least possible; None where no round has both."""
+    """Traffic of the round that was counted, and the least possible; None where no round has both."""
     for run in runs:
         if run.measurement is not None and run.measurement.traffic is not None and run.optimum is not None:
             return run.measurement.traffic, run.optimum
@@ -233,7 +234,7 @@ def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, Optimum] | No
 
 
 def _over_optimum(runs: Sequence[Record]) -> dict[str, Any]:
-    """What was counted per step, relative to the least possible."""
+    """Misses and bytes per step, relative to the least possible."""
     found = counted_with_optimum(runs)
     if found is None:
         return {}
@@ -287,7 +288,7 @@ def one_line(text: str) -> str:
 
 
 def _words(words: Iterable[str]) -> str | None:
-    """What rounds say, each once; None where none says anything."""
+    """The words of all rounds, each once; None where there are none."""
     return " / ".join(dict.fromkeys(words)) or None
 
 
@@ -297,7 +298,7 @@ def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
     on_device = [a for a in anatomies if any(key.startswith("device/") for key in a)]
     return {
         f"device_{purpose}_bytes": _largest(anatomy.get(f"device/{purpose}", 0) for anatomy in on_device)
-        for purpose in Purpose
+        for purpose in MemoryUse
     }
 
 
@@ -326,7 +327,7 @@ def _points(measurement: Measurement) -> list[tuple[int, float]]:
 
 
 def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
-    """Where straight lines between the points first reach the target."""
+    """Samples at which straight lines between the points first reach the target."""
     if points and points[0][1] >= target:
         return points[0][0]
     for (before, less), (samples, auroc) in pairwise(points):

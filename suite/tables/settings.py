@@ -1,4 +1,4 @@
-"""What was run, in words: headings that tell settings and machines apart, and the caption of a table."""
+"""Headings that tell settings and machines apart, and the caption of a table."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -7,7 +7,7 @@ from typing import Final
 
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
-from suite.tables.quantities import MISSING, binary_bytes, gigabytes, relative, score
+from suite.tables.formatting import MISSING, binary_bytes, gigabytes, relative, score
 from suite.tables.rows import baseline_repeat, one_line
 
 CPU_CAVEAT: Final = (
@@ -44,7 +44,7 @@ def _heading(group: Group) -> str:
 
 
 def ranks(cell: Cell) -> str:
-    """How many ranks there are, to go on with: `, 2 ranks`; empty without ranks."""
+    """Number of ranks, to append: `, 2 ranks`; empty without ranks."""
     return "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
 
 
@@ -78,7 +78,7 @@ def caption(groups: Sequence[Group], *more: str) -> str:
 
 
 def caveat(group: Group) -> str:
-    """What a group's device cannot say; empty for a CUDA device, and for rows on a drive."""
+    """Limits of what a group's device shows; empty for a CUDA device, and for rows on a drive."""
     if group.on_virtual_device:
         return VIRTUAL_CAVEAT
     if not group.on_cpu or on_drive(group):
@@ -104,13 +104,13 @@ def _best_auroc(group: Group) -> Iterator[str]:
 
 
 def _frequencies(cell: Cell) -> Iterator[str]:
-    """Where frequencies come from, unless exactly from the whole training split."""
+    """Source of frequencies, unless it is the whole training split."""
     if cell.frequency_prefix != 1:
         yield f"frequencies from the first {100 * cell.frequency_prefix:g} % of training"
 
 
 def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
-    """How often and where systems took turns; nothing where none did."""
+    """Number and place of systems' turns; nothing where none took any."""
     timed = [(record.cell.system, record.turns) for record in records if record.turns is not None]
     if not timed:
         return
@@ -133,7 +133,7 @@ def _noise(groups: Sequence[Group]) -> Iterator[str]:
 
 
 def _disturbed(records: Sequence[Record]) -> Iterator[str]:
-    """What disturbed the turns, in the round in which others took most of the machine; nothing where nothing did."""
+    """Interference in the round in which others took most of the machine; nothing where there was none."""
     disturbed = [record for record in records if record.disturbed]
     if disturbed:
         rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
@@ -159,7 +159,7 @@ def _version(record: Record) -> str:
 
 
 def cache(cell: Cell) -> str:
-    """How large caches may be: the share of the rows, or the bytes of the device, or of memory beside a drive."""
+    """Size of caches: the share of the rows, or the bytes of the device, or of memory beside a drive."""
     if cell.host_budget_bytes is not None:
         return f"host budget {cache_size(cell)}"
     if cell.device_budget_bytes is not None:
@@ -168,7 +168,7 @@ def cache(cell: Cell) -> str:
 
 
 def cache_size(cell: Cell) -> str:
-    """The same without saying which of them it is."""
+    """The size alone, as `5 %` or `64 MiB`."""
     budget = cell.host_budget_bytes or cell.device_budget_bytes
     if budget is not None:
         return binary_bytes(budget)

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pandas as pd
 
+from suite.records.command_line import printable
 from suite.records.groups import device_title
 from suite.records.record import Record
-from suite.records.shown import printable
 from suite.records.store import write_atomically
-from suite.tables.quantities import MISSING
+from suite.tables.formatting import MISSING
 from suite.tables.statistics import Estimate, spread_out
 
 Line = Mapping[str, Any]
@@ -27,7 +27,7 @@ LEGEND: Final = (
     "= does not exist, or not known."
 )
 _HIDDEN: Final = ("noise", "printed", "row")
-"""What no file shows of a line: the noise floor, texts by column as their source prints them, the row behind it."""
+"""Keys of a line that no file shows: the noise floor, texts by column as their source prints them, the row."""
 _WIDE_CELL: Final = 18
 """Characters above which a text cell of a LaTeX table is broken into lines."""
 
@@ -60,7 +60,7 @@ class Column:
         if self.name in line.get("printed", ()):
             return str(line["printed"][self.name])
         if value is None or value == "" or value != value:  # noqa: PLR0124 - not a number
-            kernel = line.get("computes_as") if self.noisy else None
+            kernel = line.get("same_kernel_as") if self.noisy else None
             return MISSING if kernel is None else f"= {kernel}"
         return self.show(value, line.get("noise")) if self.noisy else self.show(value)
 
@@ -106,7 +106,7 @@ class Sheet:
     title: str
     blocks: tuple[Block, ...]
     lines: tuple[Line, ...] | None = None
-    """Of CSV, where they are not those of the blocks."""
+    """Lines of CSV, where they are not those of the blocks."""
 
     @property
     def legend(self) -> list[str]:
@@ -133,11 +133,11 @@ SETTING: Final = (
     *("batch_size", "embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "host_budget_bytes", "seed"),
     *("setting", "source"),
 )
-"""What a line of raw numbers begins with."""
+"""First keys of a line of raw numbers."""
 
 
 def setting_of(runs: Sequence[Record]) -> dict[str, Any]:
-    """What every line begins with, and the keys of the records behind it."""
+    """First values of a line, and the keys of the records behind it."""
     cell, environment = runs[0].cell, runs[0].environment
     return {
         **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},

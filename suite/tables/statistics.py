@@ -1,4 +1,4 @@
-"""What every printed speed rests on: log ratios of systems that took turns, with a 95 % interval over builds.
+"""Statistics of printed speeds: log ratios of systems that took turns, with a 95 % interval over builds.
 
 In a turn the systems train the same batches one after another, so a machine that slows down slows all of them, and the
 logarithm of the baseline's time over a system's hardly shows it. The median over the turns of a build leaves out what
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from suite.records.groups import is_baseline
-from suite.records.record import Record
-from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.measured import Turns
+from suite.records.record import Record, Status
 
 _CONFIDENCE = 0.95
 Block = tuple[str, int]
@@ -27,7 +26,7 @@ _System = TypeVar("_System")
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """How many times as fast one system is as another, or a mean.
+    """A ratio of two systems' speeds, or a mean.
 
     Attributes:
         value: The ratio or mean.
@@ -45,7 +44,7 @@ class Estimate:
 
     @property
     def noise(self) -> float | None:
-        """How far what should be 1 may seem from it, a share; None: there is no interval.
+        """Noise: the distance from 1 that a ratio of equals may show, a share; None: there is no interval.
 
         Half the interval's width, or the distance from 1 where that is more.
         """
@@ -59,7 +58,7 @@ def spread_out(name: str, found: Estimate | None) -> dict[str, float | None]:
 
 
 def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Any]:
-    """How fast a system was in its turns, over all rounds: fields of a row; none where it took no turns.
+    """A system's speed in its turns, over all rounds: fields of a row; none where it took no turns.
 
     Steps per second are the baseline's geometric mean over turns, times the ratio to it; without a ratio the system's
     own mean. In the total, all steps over all seconds of its turns, stalls show.
@@ -81,7 +80,7 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
 
 
 def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
-    """How fast the baseline's repeat was, beside the baseline in the same turns: fields of a row, as of `speed_of`."""
+    """Speed of the baseline's repeat, beside the baseline in the same turns: fields of a row, as of `speed_of`."""
     beside = [turns for turns in _turns(baseline) if turns.baseline_s is not None]
     if not beside:
         return {}
@@ -109,12 +108,12 @@ def _speed(
 
 
 def _baseline_first(turns: Turns) -> Turns:
-    """The same turns as those of what raced beside the system, which is the baseline, or of the baseline its repeat."""
+    """Swap the two sides of turns: times of the baseline, or in its own turns those of its repeat, come first."""
     return turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
 
 
 def log_speeds(runs: Iterable[Record]) -> dict[Block, float]:
-    """By build, the median over turns of the log speed relative to the baseline's in the same turns.
+    """Median over turns of the log speed relative to the baseline's in the same turns, by build.
 
     Of the baseline itself: 0. Of systems that raced without a baseline: the log of turns per second, which may be
     compared within its build alone.
@@ -155,7 +154,7 @@ def mean_of(values: Collection[float]) -> Estimate:
 
 
 def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:
-    """The same of the difference of log ratios that have no build in common: Welch's interval."""
+    """Ratio of two sets of log ratios that have no build in common, with Welch's interval."""
     middle = statistics.fmean(ours) - statistics.fmean(theirs)
     if min(len(ours), len(theirs)) == 1:
         return _estimate(middle, None)
@@ -169,7 +168,7 @@ def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estima
 
 
 def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate | None:
-    """How many times as fast one system is as another.
+    """Ratio of two systems' speeds.
 
     Where both raced in a contest, build by build. Else both had a baseline beside them, and their ratios to it are
     compared, as those of two cache sizes are.

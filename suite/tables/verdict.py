@@ -1,4 +1,4 @@
-"""What follows from a group's numbers, in one sentence that a person can act on.
+"""The verdict: one sentence that follows from a group's numbers and that a person can act on.
 
 What a system costs or gains lies within its interval, which counts as no narrower than the noise floor. The table has
 the interval; here its ends are rounded outward to steps, so that runs at two hours say the same of one machine. Bytes
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.tables.rows import Row, failure, merged_rows
 from suite.tables.settings import cache
 from suite.tables.statistics import Estimate, places, relative_speed
@@ -24,11 +24,11 @@ WIDEST: Final = 20
 """The largest difference, in per cent, that may hide in an interval before nothing is said of a system's speed."""
 
 AUROC_TOLERANCE: Final = 1e-3
-"""By which systems that train alike may differ: rounding alone moves AUROC by up to 2.4e-4."""
+"""Largest difference of systems that train alike: rounding alone moves AUROC by up to 2.4e-4."""
 
 
 def verdict(group: Group) -> str:
-    """How the systems of a comparison stand to the baseline and to each other, and what cannot be said.
+    """Compare the systems of a group with the baseline and with each other, and name what cannot be said.
 
     The reference, controls, systems that run the baseline's own kernel and approximate ones are left out. Of a virtual
     device nothing is said.
@@ -65,11 +65,11 @@ def sentence(clauses: Sequence[str]) -> str:
 def _is_rival(row: Row) -> bool:
     """Whether the verdict speaks of a system that ended ok; one that was not verified is a control."""
     measure = is_baseline(row.system) or base_name(row.system) == REFERENCE
-    return not measure and row.passed and row.computes_as is None
+    return not measure and row.passed and row.same_kernel_as is None
 
 
 def strays(row: Row, like: Row) -> str:
-    """What to say of a system whose AUROC is not that of one which trains alike; nothing where it is, or is unknown."""
+    """A clause on a system whose AUROC is not that of one which trains alike; empty where it is, or is unknown."""
     auroc, right = row.auroc, like.auroc
     if auroc is None or right is None or abs(auroc - right) <= AUROC_TOLERANCE:
         return ""
@@ -77,7 +77,7 @@ def strays(row: Row, like: Row) -> str:
 
 
 def never(wrong: Iterable[Row]) -> list[str]:
-    """What to say of systems that gave wrong answers."""
+    """A clause on systems that gave wrong answers."""
     names = list(dict.fromkeys(row.system for row in wrong))
     return [f"do not use {listed(names)}: wrong answers"] if names else []
 
@@ -90,7 +90,7 @@ def _no_baseline(baseline: Row | None) -> str:
 
 
 def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str]:
-    """What systems cost and save beside the baseline; its record may be missing, its times are in theirs."""
+    """Clauses on what systems cost and save beside the baseline; its record may be missing, its times are in theirs."""
     clear: defaultdict[str, list[Row]] = defaultdict(list)
     vague: defaultdict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (not _has_tier(row), -sum(_change(row)), row.system)):
@@ -120,7 +120,7 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
 
 
 def _change(row: Row) -> tuple[int, int]:
-    """What a system gains at least and at most beside the baseline, in per cent, rounded outward; costs are below 0."""
+    """Least and largest gain of a system beside the baseline, in per cent, rounded outward; costs are below 0."""
     speed = None if row.relative is None else widened(row.relative, row.noise or 0.0)
     if speed is None or speed.low is None or speed.high is None:
         return 0, 0
@@ -168,7 +168,7 @@ def _fastest(rows: Sequence[Row], noise: float) -> list[str]:
 
 
 def _ratio(row: Row, other: Row, noise: float) -> Estimate | None:
-    """How many times as fast one system is as another; None where they cannot be compared."""
+    """Ratio of two systems' speeds; None where they cannot be compared."""
     found = relative_speed(row.records, other.records)
     return None if found is None else widened(found, noise)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, resident_on
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict, resident_on
 from systems.approximate.composition import Composition, Whole, salt_of
 from systems.approximate.parts import DefinitionPart, Part, TBEPart
 from systems.contract import EmbeddingSystem
@@ -134,11 +134,11 @@ class ComposedSystem(CountedSystem):
             rows[first : first + _AT_A_TIME] = composition.compose(live, part)
         return Rows(rows)  # without state: it belongs to parameters, and is saved with them in a `state_dict`
 
-    def memory(self) -> Anatomy:
-        found = {(Tier.DEVICE, Purpose.ROWS): 0, (Tier.DEVICE, Purpose.STATE): 0}
+    def memory(self) -> MemoryBreakdown:
+        found = {(Tier.DEVICE, MemoryUse.ROWS): 0, (Tier.DEVICE, MemoryUse.STATE): 0}
         for table, composition in self.compositions.items():
             for name, live in self.live(table).items():
-                found[Tier.DEVICE, Purpose.ROWS if name in composition.shapes else Purpose.STATE] += live.nbytes
+                found[Tier.DEVICE, MemoryUse.ROWS if name in composition.shapes else MemoryUse.STATE] += live.nbytes
         return found
 
     def counters(self) -> Counters:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, PoolingType
 
-from systems.answers import Anatomy, Purpose, Tier
+from systems.answers import MemoryBreakdown, MemoryUse, Tier
 from systems.colossalai_cache.library import library, without_cuda
 from systems.features import Group, feature_of_ids
 from systems.spec import SystemSpec
@@ -115,14 +115,14 @@ class Cache:
         self._manager.flush()
         self._manager._cache_miss, self._manager._total_cache = misses, lookups  # the library's flush resets only these
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         manager = self._manager
         index = [manager.idx_map, manager.inverted_cached_idx, manager.cached_idx_map, self._spans]
         counts = getattr(manager, "freq_cnter", None)  # lfu has them
         return {
-            (Tier.HOST, Purpose.ROWS): manager.weight.nbytes,
-            (Tier.DEVICE, Purpose.ROWS): self.slots.nbytes,
-            (Tier.DEVICE, Purpose.INDEX): sum(tensor.nbytes for tensor in (*index, counts) if tensor is not None),
+            (Tier.HOST, MemoryUse.ROWS): manager.weight.nbytes,
+            (Tier.DEVICE, MemoryUse.ROWS): self.slots.nbytes,
+            (Tier.DEVICE, MemoryUse.INDEX): sum(tensor.nbytes for tensor in (*index, counts) if tensor is not None),
         }
 
     def counts(self) -> dict[str, int]:

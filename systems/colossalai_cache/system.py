@@ -7,8 +7,8 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import (
-    Anatomy,
     Counters,
+    MemoryBreakdown,
     Placement,
     Rows,
     Support,
@@ -90,7 +90,7 @@ class ColossalAICache(EmbeddingSystem):
         return super().support(spec)
 
     @property
-    def knew(self) -> str:
+    def prior_knowledge(self) -> str:
         known = [] if self.spec.frequencies is None else ["training frequencies"]
         return knowledge(*known, *(["the past"] if self.spec.parameters["policy"] == "lfu" else []))
 
@@ -133,7 +133,7 @@ class ColossalAICache(EmbeddingSystem):
         for cache in self._caches:
             cache.flush()
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return total_of(cache.memory() for cache in self._caches)
 
     def counters(self) -> Counters:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_configs import pooling_type_to_pooling_mode
 
-from systems.answers import Anatomy, Placement, Purpose, Rows, Tier, total_of
+from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Tier, total_of
 from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
 
 TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
@@ -198,17 +198,17 @@ def set_tbe_steps(tbe: TBE, steps: int) -> None:
     tbe.iter.fill_(steps)
 
 
-def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
+def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> MemoryBreakdown:
     """Bytes of live TBEs by tier and purpose; `host_rows_are` is the tier of HOST tensors."""
-    found: list[tuple[Tier, Purpose, object]] = []
+    found: list[tuple[Tier, MemoryUse, object]] = []
     for tbe in tbes:
         for suffix, tier in (("dev", Tier.DEVICE), ("uvm", Tier.HOST), ("host", host_rows_are)):
-            found.append((tier, Purpose.ROWS, getattr(tbe, f"weights_{suffix}")))
-            found += [(tier, Purpose.STATE, getattr(tbe, f"momentum{n}_{suffix}", None)) for n in (1, 2)]
-        found.append((Tier.DEVICE, Purpose.ROWS, tbe.lxu_cache_weights))
+            found.append((tier, MemoryUse.ROWS, getattr(tbe, f"weights_{suffix}")))
+            found += [(tier, MemoryUse.STATE, getattr(tbe, f"momentum{n}_{suffix}", None)) for n in (1, 2)]
+        found.append((Tier.DEVICE, MemoryUse.ROWS, tbe.lxu_cache_weights))
         if tbe.lxu_cache_weights.numel():
             index = ("lxu_cache_state", "lxu_state", "lxu_cache_locking_counter", "cache_index_table_map")
-            found += [(Tier.DEVICE, Purpose.INDEX, getattr(tbe, name)) for name in index]
+            found += [(Tier.DEVICE, MemoryUse.INDEX, getattr(tbe, name)) for name in index]
     return total_of(
         {(tier, purpose): tensor.nbytes}
         for tier, purpose, tensor in found

@@ -8,7 +8,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Placement, Rows, Support, Tier, Verdict
+from systems.answers import MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
 from systems.fbgemm.tbe import (
     ROW_TYPES,
     TBE,
@@ -69,7 +69,7 @@ class TBEHolder(CountedSystem):
         # not inherited: a subclass may do more around the same TBEs, and must declare `same_on_host` itself
         alike = vars(type(self)).get("same_on_host")
         live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
-        return replace(live, computes_as=alike if self._plain_on_host() else None)
+        return replace(live, same_kernel_as=alike if self._plain_on_host() else None)
 
     def _plain_on_host(self) -> bool:
         """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per `tbe_key`.
@@ -111,7 +111,7 @@ class TBEHolder(CountedSystem):
         for tbe in self._tbes:
             flush_tbe(tbe)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
 
 

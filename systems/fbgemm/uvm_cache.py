@@ -67,8 +67,8 @@ class UVMCaching(TBEHolder):
         return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes if tbe.lxu_cache_weights.numel())
 
     @property
-    def knew(self) -> str:
-        return knowledge("the past", look_ahead=self.look_ahead) if self.slots else super().knew
+    def prior_knowledge(self) -> str:
+        return knowledge("the past", look_ahead=self.look_ahead) if self.slots else super().prior_knowledge
 
     def caching_options(self) -> dict[str, Any]:
         """Arguments of a TBE with fbgemm's cache, its size excepted."""

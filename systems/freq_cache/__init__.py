@@ -16,19 +16,34 @@ Operations on a batch, in order:
 Words: a *row* belongs to a table, a *slot* holds one row on the device, a *record* is a row with its optimizer state. A
 *pool* is an array of slots. A *bypassing* batch has more distinct rows than the cache has slots.
 
-From the outside in; the `__init__` of each package lists its modules, which only the package itself imports:
+The way of one batch, with a look-ahead:
 
-- `system`: the cache as a system of the comparison. `collection/`: the cache as a module for any model.
-- `saving/`: checkpoints, also torch's own, and commits of a directory of rows.
-- `sizing`: number of slots for a budget. `initial_rows`: initial values of rows.
-- `cache/`: the operations above for tables of one width, and copies between the slow tier and slots.
-- `planner/` decides which rows to evict and fetch; it moves none. `tiers/` keeps all rows, in host memory or in a file.
-- `compiled`: compilation of loops; `threads`: parallel work on one batch.
+1. `collection.forward` gets a `KeyedJaggedTensor`; `prefetch` got it or its like before.
+2. `batches.parts_on_host` checks it, and splits it into the features of each cache, ids on the host.
+3. `cache.Cache.ids_of` makes `Ids` of a part: ids, and where features and bags begin.
+4. `cache.Planner.distinct` finds its `Distinct` rows; `announce` pins them.
+5. `cache.Planner.plan` makes a `Plan`: slots of the ids, rows that leave, rows that enter.
+6. `cache.BatchMover.send` copies what a `Planned` batch needs to the device: numbers, and records that the tier has.
+7. `cache.BatchMover.move` copies leaving rows out of their slots, and entering records into theirs.
+8. `cache.SlotTable.look_up` pools the slots; backward updates them.
+9. `cache.Writer` writes what left to the slow tier, on a thread of its own.
+10. `pipeline.Pipeline` has 3 to 7 done by the right thread, in order, for all caches.
+
+From the outside in:
+
+- `system`: the cache as a system of the comparison. `collection`, with its base classes in `base` and `access`: the
+  cache as a module for any model.
+- `arguments`: validation of arguments. `build`: construction of caches; `sizing`: number of slots for a budget;
+  `initial_rows`: initial values of rows.
+- `batches`, `pipeline`: announced batches, and the order of operations over several batches and caches.
+- `checkpoint`: checkpoints, also torch's own. `commits`: commits of a directory of rows.
+- `cache/`: the operations above for tables of one width. `tiers/`: all rows, in host memory or in a file.
+- `compiled`: compilation of loops, and parallel work on one batch.
 """
 
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.checkpoint import RowLoadPlanner
 from systems.freq_cache.collection import CachedEmbeddingBagCollection, CachedEmbeddingCollection
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.saving.streamed import RowLoadPlanner
 from systems.freq_cache.system import FreqCache
 
 __all__ = [

@@ -1,19 +1,26 @@
-"""Compilation of loops by numba, where torch and numpy would pass over the same memory several times.
+"""Loops compiled by numba, where torch and numpy would pass over the same memory several times.
 
-Compiled loops release the GIL, so that planning and copying threads run in parallel with the training thread.
+Compiled loops release the GIL, so that planning and copying threads run in parallel with the training thread. As
+many threads as torch uses for training share a large work; the calling thread is one of them, and waits for the others.
 """
 
 import hashlib
+import os
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+import torch
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
+from torch import Tensor
+
+from systems.threads import cores, pool_of
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,3 +103,89 @@ def gather(table, rows, found):
     for i in range(rows.size):
         prefetch_ahead(table, rows, i)
         found[i] = table[np.uint64(rows[i])]
+
+
+def parts_of(items: int, *, least: int) -> int:
+    """Number of threads for `items` items, with at least `least` items per thread."""
+    return max(1, min(items // least, cores()))
+
+
+def in_parts(work: Callable[[int], None], parts: int) -> None:
+    """Call `work(part)` for every part, 0 on this thread and the others on their own. Returns when all are done.
+
+    Raises:
+        BaseException: the exception of the first part that failed.
+    """
+    if parts == 1:
+        work(0)
+        return
+    others = [_executor().submit(work, part) for part in range(1, parts)]
+    try:
+        work(0)
+    finally:
+        for other in others:
+            other.exception()  # waits for it
+    for other in others:
+        other.result()
+
+
+@cache
+def _executor() -> Executor:
+    return pool_of(os.cpu_count() or 1, "cache-part")
+
+
+_ROWS_AHEAD = 12
+"""Number of rows by which the loop prefetches."""
+_LINE_BYTES = 64
+_PART_BYTES = 1 << 19
+"""Minimum bytes per thread."""
+
+
+def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Write `values`, `[n, width]` or `[n]`, to `table[rows]`, int32 or int64 `[n]`, each once.
+
+    Raises:
+        IndexError: a row is outside the table; other rows may be written.
+        ValueError: `values` are of another shape or type.
+    """
+    if values.shape != (len(rows), *table.shape[1:]) or values.dtype is not table.dtype:
+        of = f"{values.dtype} {list(values.shape)}"
+        raise ValueError(f"{len(rows):,} rows of a table of {table.dtype} {list(table.shape)} are not given by {of}")
+    if table.device.type != "cpu":
+        table.index_copy_(0, rows.long(), values)
+        return
+    places, numbers, lot = _array(table), rows.numpy(), _array(values)
+    parts = parts_of(lot.nbytes, least=_PART_BYTES)
+    edges = [numbers.size * part // parts for part in range(parts + 1)]
+    bad = [-1] * parts
+
+    def put(part: int) -> None:
+        mine = slice(edges[part], edges[part + 1])
+        bad[part] = _put(places, numbers[mine], lot[mine], _LINE_BYTES // lot.itemsize)
+
+    in_parts(put, parts)
+    for first, place in zip(edges, bad, strict=False):
+        if place >= 0:
+            raise IndexError(f"a table of {len(table):,} rows has no row {numbers[first + place]}")
+
+
+def _array(rows: Tensor):
+    """Rows `[n, width]` for the loop; fp16 is viewed as int16, because numba has no fp16."""
+    known = (rows.view(torch.int16) if rows.itemsize == 2 else rows).numpy()
+    return known if known.ndim > 1 else known[:, None]
+
+
+@compiled
+def _put(table, rows, values, line):
+    """Returns the index of the first row that is outside the table, or -1."""
+    for i in range(rows.size):
+        if i + _ROWS_AHEAD < rows.size:
+            ahead = table[np.uint64(rows[i + _ROWS_AHEAD])]
+            for column in range(0, values.shape[1], line):
+                prefetch(ahead, column)
+        if not 0 <= rows[i] < table.shape[0]:
+            return i
+        row = np.uint64(rows[i])
+        for column in range(values.shape[1]):
+            table[row, column] = values[i, column]
+    return -1

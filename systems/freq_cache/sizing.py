@@ -1,15 +1,21 @@
-"""Number of slots that fit a cache's budget, and the bytes of a cache on the device and on the host."""
+"""The spec of a collection with its options; slots that fit its budget, bytes of a cache on device and host."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
 import torch
 from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
-from systems.freq_cache.cache import BatchMover
-from systems.freq_cache.tiers import STAGING_BYTES, SUM_BYTES, RowLayout, width_of
+from systems.freq_cache.cache.mover import BatchMover
+from systems.freq_cache.cache.policy import Policy
+from systems.freq_cache.tiers.blocks import STAGING_BYTES
+from systems.freq_cache.tiers.layout import RowLayout, width_of
+from systems.freq_cache.tiers.row_map import SUM_BYTES
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """Type of weights in the slow tier by name; None: the type of the slots, not compressed."""
@@ -21,8 +27,8 @@ ROW_INDEX_BYTES = 4
 """Bytes per row on the host for its location in the index."""
 FILE_ROW_BYTES = 4 + SUM_BYTES
 """Bytes per row on the host, with a file tier, for its position in the file and its checksum."""
-POLICY_BYTES = {"static": 2, "lfu": 2, "lru": 2}
-"""Maximum bytes per row on the host for the policy's statistics. A user's own policy counts as `lfu`."""
+POLICY_ROW_BYTES = 2
+"""Maximum bytes per row on the host for the policy's statistics."""
 SLOT_INDEX_BYTES = 20.125
 """Bytes per slot on the host for its row, key, pin and flags, and its entry in a queue."""
 WINDOW_BYTES = 24
@@ -31,38 +37,70 @@ SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 """Share and bytes of a host budget reserved for the allocator and page tables."""
 
 
-def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
+_TEXT_OPTIONS = ("policy", "tier", "exchange", "slow_rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSpec(SystemSpec):
+    """The spec of a collection, with its options as values; `CachedEmbeddingBagCollection` documents them.
+
+    Attributes:
+        tier: `host`, `pinned` or `file`.
+        directory: Of the rows of tier `file`.
+    """
+
+    policy: str | Callable[[int], Policy] = "lfu"
+    look_ahead: int = 0
+    lookups_per_backward: int = 1
+    tier: str = "host"
+    exchange: str = "staged"
+    slow_rows: str = "fp32"
+    cache_rows: Mapping[str, int] = field(default_factory=dict)
+    directory: Path | None = None
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, spec: SystemSpec) -> "CacheSpec":
+        """The spec of a system of the comparison, whose options are text."""
+        if isinstance(spec, CacheSpec):
+            return spec
+        given: dict[str, Any] = {one.name: getattr(spec, one.name) for one in fields(spec)}
+        given |= {name: spec.parameters[name] for name in _TEXT_OPTIONS if name in spec.parameters}
+        return cls(**given, look_ahead=int(spec.parameters.get("look_ahead", "0")))
+
+    @property
+    def row_error(self) -> float:
+        """Maximum error of an element of a row after a round trip to the slow tier; see `ROW_ERROR`."""
+        return ROW_ERROR[self.slow_rows]
+
+
+def groups_of(spec: CacheSpec) -> FeatureGroups:
     """Groups of tables that share a cache: same width, pooling, type and optimizer, and no slots of their own."""
 
     def key(table: EmbeddingBagConfig) -> object:
-        own = table.name if table.name in cache_rows else None
+        own = table.name if table.name in spec.cache_rows else None
         return own, table.embedding_dim, table.pooling, row_type_of(table), spec.optimizer_of(table)
 
     return FeatureGroups(spec.tables, key=key, weighted=spec.weighted)
 
 
-def lookups_per_backward(spec: SystemSpec) -> int:
-    """Number of batches whose rows must have slots at the same time."""
-    return int(spec.parameters.get("lookups_per_backward", "1"))
-
-
-def layout_of(spec: SystemSpec, table: EmbeddingBagConfig) -> RowLayout:
+def layout_of(spec: CacheSpec, table: EmbeddingBagConfig) -> RowLayout:
     """Layout of a table's records in the slow tier and across the link."""
-    kept = SLOW_ROWS[spec.parameters.get("slow_rows", "fp32")] or row_type_of(table)
+    kept = SLOW_ROWS[spec.slow_rows] or row_type_of(table)
     return RowLayout(table.embedding_dim, kept, spec.optimizer.state_shapes(width_of(table.embedding_dim)))
 
 
-def slow_bytes(spec: SystemSpec) -> int:
+def slow_bytes(spec: CacheSpec) -> int:
     """Bytes of all rows in the slow tier, with their optimizer state."""
     return sum(int(table.num_embeddings) * layout_of(spec, table).record_bytes for table in spec.tables)
 
 
-def staging_rows(spec: SystemSpec, slots: int) -> int:
+def staging_rows(spec: CacheSpec, slots: int) -> int:
     """Capacity of each staging buffer in rows: an eighth of a full working set."""
     return 1 + min(spec.batch_lookups, slots) // 8
 
 
-def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
+def device_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache on the device, without slot ids."""
     first = group.tables[0]
     columns = width_of(first.embedding_dim)
@@ -70,75 +108,74 @@ def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     return slots * slot_bytes + BatchMover.PLACES * staging_rows(spec, slots) * layout_of(spec, first).record_bytes
 
 
-def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
+def host_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache in memory, with a file tier: slots, index, policy, map of the file, coming batches, staging."""
-    index = index_bytes(spec, group.rows, slots) + FILE_ROW_BYTES * group.rows
-    batches = int(spec.parameters["look_ahead"]) + 2
-    window = WINDOW_BYTES * batches * spec.batch_lookups * lookups_per_backward(spec)
+    index = index_bytes(group.rows, slots) + FILE_ROW_BYTES * group.rows
+    batches = spec.look_ahead + 2
+    window = WINDOW_BYTES * batches * spec.batch_lookups * spec.lookups_per_backward
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
 
 
-def _bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
+def _bytes_of(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache that count against the budget, without slot ids."""
     return (host_bytes if isinstance(spec.budget, HostBytes) else device_bytes)(spec, group, slots)
 
 
-def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
+def least_bytes(spec: CacheSpec) -> int:
     """Minimum budget: one slot per cache that shares it, caches with slots of their own, and slot ids of one batch."""
-    groups = groups_of(spec, cache_rows).groups
-    caches = sum(_bytes_of(spec, group, _own_slots(group, cache_rows) or 1) for group in groups)
+    groups = groups_of(spec).groups
+    caches = sum(_bytes_of(spec, group, _own_slots(spec, group) or 1) for group in groups)
     spare = SPARE_HOST_BYTES if isinstance(spec.budget, HostBytes) else 0
     return SLOT_ID_BYTES * spec.batch_lookups + caches + spare
 
 
-def required_bytes(spec: SystemSpec) -> dict[Tier, int]:
+def required_bytes(spec: CacheSpec) -> dict[Tier, int]:
     """Minimum bytes by tier, without those on a drive."""
     if isinstance(spec.budget, HostBytes):
-        return {Tier.HOST: least_bytes(spec, {})}
+        return {Tier.HOST: least_bytes(spec)}
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
     # rows in a file take disk space once they are written, and an entry in the in-memory map of the file
-    in_file = spec.parameters.get("tier") == "file"
+    in_file = spec.tier == "file"
     rows = FILE_ROW_BYTES * spec.rows if in_file else slow_bytes(spec)
-    return {Tier.DEVICE: least_bytes(spec, {}), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
+    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec.rows, int(spec.rows * ratio)) + rows}
 
 
-def index_bytes(spec: SystemSpec, rows: int, slots: int) -> int:
+def index_bytes(rows: int, slots: int) -> int:
     """Bytes of a cache's index and policy on the host, without some queues of fixed size."""
-    policy = POLICY_BYTES.get(spec.parameters.get("policy", "lfu"), POLICY_BYTES["lfu"])
-    return int(rows * (ROW_INDEX_BYTES + policy) + slots * SLOT_INDEX_BYTES)
+    return int(rows * (ROW_INDEX_BYTES + POLICY_ROW_BYTES) + slots * SLOT_INDEX_BYTES)
 
 
-def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> int:
+def slots_of(spec: CacheSpec, group: Group) -> int:
     """Number of slots of a cache: its own, or a ratio of its rows, or as many as fit its share of a byte budget."""
     rows = group.rows
-    own = _own_slots(group, cache_rows)
+    own = _own_slots(spec, group)
     if own is not None:
         return own
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
-    left = spec.budget.total_bytes - least_bytes(spec, cache_rows)
-    room = left * rows // _sharing_rows(spec, cache_rows) + _bytes_of(spec, group, 1)
+    left = spec.budget.total_bytes - least_bytes(spec)
+    room = left * rows // _sharing_rows(spec) + _bytes_of(spec, group, 1)
     return max(1, bisect_right(range(1, rows + 1), room, key=lambda slots: _bytes_of(spec, group, slots)))
 
 
-def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:
+def budget_for(spec: CacheSpec, group: Group, slots: int) -> int:
     """The smallest byte budget that gives a cache this number of slots."""
     share = _bytes_of(spec, group, slots) - _bytes_of(spec, group, 1)
-    return least_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // group.rows)
+    return least_bytes(spec) + -(-share * _sharing_rows(spec) // group.rows)
 
 
-def remedy(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int], slots: int) -> str:
+def remedy(spec: CacheSpec, group: Group, slots: int) -> str:
     """Advice in messages: the setting that gives a cache this number of slots."""
-    if _own_slots(group, cache_rows) is not None:
+    if _own_slots(spec, group) is not None:
         return f"give table {group.tables[0].name} cache_rows of at least {slots:,}"
-    smallest = budget_for(spec, group, slots, cache_rows)
+    smallest = budget_for(spec, group, slots)
     return f"the smallest budget that works for it is {smallest:,} bytes ({smallest / 2**30:.3f} GiB)"
 
 
-def _sharing_rows(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
-    return spec.rows - sum(int(t.num_embeddings) for t in spec.tables if t.name in cache_rows)
+def _sharing_rows(spec: CacheSpec) -> int:
+    return spec.rows - sum(int(t.num_embeddings) for t in spec.tables if t.name in spec.cache_rows)
 
 
-def _own_slots(group: Group, cache_rows: Mapping[str, int]) -> int | None:
-    own = cache_rows.get(group.tables[0].name)
+def _own_slots(spec: CacheSpec, group: Group) -> int | None:
+    own = spec.cache_rows.get(group.tables[0].name)
     return None if own is None else min(own, group.rows)

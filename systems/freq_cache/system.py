@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,8 +13,10 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import EmbeddingSystem, Rows, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.collection import EXCHANGES, POLICIES, CachedEmbeddingBagCollection
+from systems.freq_cache.arguments import EXCHANGES, POLICIES
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.collection import CachedEmbeddingBagCollection
+from systems.freq_cache.sizing import CacheSpec
 from systems.reference import ReferenceSystem
 
 Write = Callable[[Tensor, Tensor], None]
@@ -42,37 +45,37 @@ class FreqCache(CachedEmbeddingBagCollection):
     bypasses = False
 
     def __init__(self, spec: SystemSpec) -> None:
-        directory = None
-        if spec.parameters["tier"] == "file":
+        options = CacheSpec.of(spec)
+        if options.tier == "file":
             kept = tempfile.TemporaryDirectory(prefix="freq_cache_")
             weakref.finalize(self, kept.cleanup)  # registered first, so it comes last
-            directory = kept.name
-        self._build(spec, policy=spec.parameters["policy"], cache_rows={}, directory=directory, seed=None)
+            options = replace(options, directory=Path(kept.name))
+        self._build(options)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        needed = super().required_bytes(spec)
-        if spec.parameters["tier"] == "file":
-            needed[Tier.DISK] = sizing.slow_bytes(spec)  # all rows are loaded: none is left out of the file
+        needed, options = super().required_bytes(spec), CacheSpec.of(spec)
+        if options.tier == "file":
+            needed[Tier.DISK] = sizing.slow_bytes(options)  # all rows are loaded: none is left out of the file
         return needed
 
     @classmethod
     def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
-        if not sizing.ROW_ERROR[spec.parameters["slow_rows"]]:
+        options = CacheSpec.of(spec)
+        if not options.row_error:
             return super().reference(spec)
         # it sees rows leave where the host writes them
-        staged = replace(spec, parameters={**spec.parameters, "exchange": "staged"})
-        return RoundedReference(spec, FreqCache(staged))
+        return RoundedReference(spec, FreqCache(replace(options, exchange="staged")))
 
     @property
-    def knew(self) -> str:
-        source = "training frequencies" if self.spec.parameters["policy"] == "static" else "the past"
+    def prior_knowledge(self) -> str:
+        source = "training frequencies" if self.spec.policy == "static" else "the past"
         return knowledge(source, look_ahead=self.look_ahead)
 
     @property
     def busy_between_steps(self) -> bool:
         # what was written to a file goes from the page cache to the drive later
-        return super().busy_between_steps or self.spec.parameters["tier"] == "file"
+        return super().busy_between_steps or self.spec.tier == "file"
 
     @property
     def slots(self) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Placement, Purpose, Rows, Support, Tier, Verdict
+from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict
 from systems.fbgemm.tbe import ROW_TYPES, build_shared_tbe, tbe_key, tbe_states
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.features import FeatureGroups, Group
@@ -224,12 +224,12 @@ class RocksDBTable(CountedSystem):
     def flush(self) -> None:
         self._finish()
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return {
-            (Tier.DISK, Purpose.ROWS): self.spec.row_bytes,
-            (Tier.DISK, Purpose.STATE): self.spec.state_bytes,
-            (Tier.HOST, Purpose.ROWS): self._store.memory_bytes,
-            (Tier.HOST, Purpose.STAGING): sum(pool.nbytes for pool in self._pools),
+            (Tier.DISK, MemoryUse.ROWS): self.spec.row_bytes,
+            (Tier.DISK, MemoryUse.STATE): self.spec.state_bytes,
+            (Tier.HOST, MemoryUse.ROWS): self._store.memory_bytes,
+            (Tier.HOST, MemoryUse.STAGING): sum(pool.nbytes for pool in self._pools),
         }
 
 

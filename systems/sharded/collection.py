@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict
+from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
 from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.distribution import Exchange
@@ -76,8 +76,8 @@ class ShardedFreqCache(ShardedSystem):
         return self.own.look_ahead
 
     @property
-    def knew(self) -> str:
-        return self.own.knew
+    def prior_knowledge(self) -> str:
+        return self.own.prior_knowledge
 
     @property
     def placement(self) -> Placement:
@@ -108,7 +108,7 @@ class ShardedFreqCache(ShardedSystem):
     def set_learning_rate(self, lr: float) -> None:
         self.own.set_learning_rate(lr)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return self.own.memory()
 
     def counters(self) -> Counters:
@@ -173,11 +173,10 @@ class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
         streams = {table.name: stream for stream, table in enumerate(self.spec.tables)}
         for shard in self.shards:
             table = self.tables[shard.table]
-            fill = first_rows_of([table], seed=seed, streams=[streams[table.name]])
+            first_rows = first_rows_of([table], seed=seed, streams=[streams[table.name]])
             for start in range(0, shard.rows, _CHUNK_ROWS):
                 stop = min(start + _CHUNK_ROWS, shard.rows)
-                weights = torch.empty(stop - start, table.embedding_dim)
-                fill(torch.arange(shard.first + start, shard.first + stop), weights)
+                weights = first_rows(torch.arange(shard.first + start, shard.first + stop))
                 self.load_shard(shard, start, Rows(weights))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from results.cache.planners import POLICIES, ZipfTables, ids_of, planner_of
 from torch import Tensor
 from turns import Role, Side, Turns
 
-from results.cache.planners import POLICIES, ZipfTables, ids_of, planner_of
-from systems.freq_cache.planner.planner import Ids, Plan
+from systems.freq_cache.cache.plan import Ids, Plan
 from workloads.schema import CRITEO_KAGGLE
 
 CACHE_RATIO = 0.015

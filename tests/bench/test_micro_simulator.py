@@ -14,7 +14,7 @@ from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.options import slots_of
 from suite.simulate.trace import Trace, WorkloadTrace
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 from workloads.streams.synthetic import SyntheticWorkload
 
 POLICIES = (

@@ -18,9 +18,8 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from turns import Role, Side, Turns
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache import CachedEmbeddingBagCollection, base
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.collection import base
 from systems.threads import Task
 from workloads.streams.synthetic import SyntheticWorkload
 

@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from suite.report.source import Source
+from suite.report.publish import Source
 
 _LOADED = "return location.protocol === arguments[0] && document.readyState === 'complete'"
 

@@ -13,8 +13,8 @@ from selenium.webdriver.chrome.service import Service
 
 from suite.report.figures import figures
 from suite.report.page import page as make_page
+from suite.report.publish import Source, read
 from suite.report.sheets import sheets
-from suite.report.source import Source, read
 from suite.tables.comparison import comparison
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import fabricated_records, written

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.records.store import RecordStore
-from suite.report.source import Source, read
+from suite.report.publish import Source, read
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, rounds
 from tests.unit.suite.report.report_scenes import with_memory
 

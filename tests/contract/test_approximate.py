@@ -18,8 +18,8 @@ from systems.approximate.hashed import Hashed, HashedPart
 from systems.contract import (
     CacheRatio,
     EmbeddingSystem,
+    MemoryUse,
     OptimizerKind,
-    Purpose,
     Rows,
     SparseOptimizer,
     SystemSpec,
@@ -184,8 +184,8 @@ def test_ids_outside_their_table_and_rows_to_load_are_refused(variant: str) -> N
 def test_bytes_of_known_tables(variant: str, elements: int) -> None:
     system = built(variant, OptimizerKind.ADAGRAD)
     assert system.memory() == {
-        (Tier.DEVICE, Purpose.ROWS): 4 * elements,
-        (Tier.DEVICE, Purpose.STATE): 4 * elements,
+        (Tier.DEVICE, MemoryUse.ROWS): 4 * elements,
+        (Tier.DEVICE, MemoryUse.STATE): 4 * elements,
     }
     assert type(system).required_bytes(system.spec) == {Tier.DEVICE: 8 * elements}
 

@@ -13,9 +13,7 @@ from torch import Tensor
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host_memory import HostTier
-from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 
 
 def test_row_evicted_and_wanted_next_batch_is_served_fresh(device: torch.device) -> None:

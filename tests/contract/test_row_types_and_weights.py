@@ -30,7 +30,7 @@ from scenes import (
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor
 
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose, Rows, Tier, Verdict
+from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Rows, Tier, Verdict
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
@@ -160,9 +160,9 @@ def test_half_rows_take_half_the_bytes(variant: str, device: torch.device) -> No
     system = started(variant, device)
     anatomy = system.memory()
     where = Tier.DEVICE if variant == "full_gpu" else Tier.HOST
-    assert anatomy[where, Purpose.ROWS] == 2 * (41 * 16 + 29 * 8 + 1 * 4) + 4 * (7 * 4 + 23 * 16)
-    assert system.spec.row_bytes == anatomy[where, Purpose.ROWS]
-    assert sum(n for (_, purpose), n in anatomy.items() if purpose is Purpose.STATE) == 4 * (41 + 29 + 1 + 7 + 23)
+    assert anatomy[where, MemoryUse.ROWS] == 2 * (41 * 16 + 29 * 8 + 1 * 4) + 4 * (7 * 4 + 23 * 16)
+    assert system.spec.row_bytes == anatomy[where, MemoryUse.ROWS]
+    assert sum(n for (_, purpose), n in anatomy.items() if purpose is MemoryUse.STATE) == 4 * (41 + 29 + 1 + 7 + 23)
 
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)

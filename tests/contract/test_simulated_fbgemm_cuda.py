@@ -17,7 +17,7 @@ from suite.simulate.trace import Int64s, Trace
 from systems.contract import CacheRatio, OptimizerKind
 from systems.fbgemm.tbe import TBE
 from systems.fbgemm.uvm import FbgemmUVMCaching
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("ties_as_fbgemm_has_them")]
 

@@ -14,10 +14,9 @@ from torch import Tensor
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems import registry
-from systems.contract import CacheRatio, OptimizerKind, Purpose, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
+from systems.contract import CacheRatio, MemoryUse, OptimizerKind, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
 from systems.freq_cache import CachedEmbeddingBagCollection, FreqCache
-from systems.freq_cache.tiers.int8_rows import decode, encode
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.layout import RowLayout, decode_int8, encode_int8
 from workloads.streams.synthetic import SyntheticWorkload
 
 CPU = torch.device("cpu")
@@ -34,10 +33,10 @@ rows_of_floats = arrays.arrays(
 
 
 def allowed(rows: Tensor) -> Tensor:
-    """What `encode` promises of int8, fp64 `[n, dim]`."""
+    """What `encode_int8` promises of int8, fp64 `[n, dim]`."""
     exact = rows.double()
     span = exact.amax(1, keepdim=True) - exact.amin(1, keepdim=True)
-    return span / 505 + 2.0**-24 * exact.abs().maximum(decode(encode(rows)).double().abs()) + 1e-17
+    return span / 505 + 2.0**-24 * exact.abs().maximum(decode_int8(encode_int8(rows)).double().abs()) + 1e-17
 
 
 def many_rows(dim: int) -> Tensor:
@@ -53,26 +52,26 @@ def many_rows(dim: int) -> Tensor:
 @given(rows_of_floats)
 def test_an_element_of_an_int8_row_comes_back_within_the_stated_error_and_then_stays(values):
     rows = torch.from_numpy(values)
-    back = decode(encode(rows))
+    back = decode_int8(encode_int8(rows))
     assert ((back.double() - rows.double()).abs() <= allowed(rows)).all()
-    assert torch.equal(decode(encode(back)), back)
+    assert torch.equal(decode_int8(encode_int8(back)), back)
 
 
 @pytest.mark.parametrize("dim", [4, 16, 32, 128])
 def test_no_int8_row_of_many_changes_on_its_second_way(dim):
     rows = many_rows(dim)
-    back = decode(encode(rows))
+    back = decode_int8(encode_int8(rows))
     assert ((back.double() - rows.double()).abs() <= allowed(rows)).all()
-    assert torch.equal(decode(encode(back)), back)
+    assert torch.equal(decode_int8(encode_int8(back)), back)
     constant = rows[:, :1].expand(-1, dim)
-    assert torch.equal(decode(encode(constant)), constant)
-    assert torch.equal(decode(encode(rows.T.contiguous().T)), back)
+    assert torch.equal(decode_int8(encode_int8(constant)), constant)
+    assert torch.equal(decode_int8(encode_int8(rows.T.contiguous().T)), back)
 
 
 def test_an_int8_row_with_what_is_no_number_comes_back_as_none():
     for bad in (torch.nan, torch.inf, -torch.inf, 1e30):
         rows = torch.tensor([[1.0, 2.0, bad, -bad], [1.0, 2.0, 3.0, 4.0]])
-        assert decode(encode(rows)).isnan().tolist() == [[True] * 4, [False] * 4]
+        assert decode_int8(encode_int8(rows)).isnan().tolist() == [[True] * 4, [False] * 4]
 
 
 def test_fp16_rounds_elements_to_nearest_and_shows_what_is_beyond_its_range():
@@ -146,10 +145,10 @@ def test_bytes_on_host_and_link_are_those_of_the_compressed_record(slow_rows):
     assert counters.rows_written_back > 0
     assert counters.bytes_fetched == counters.rows_fetched * record
     assert counters.bytes_written_back == counters.rows_written_back * record
-    assert memory[Tier.HOST, Purpose.ROWS] == 1000 * RECORD_BYTES[slow_rows]
-    assert memory[Tier.HOST, Purpose.STATE] == 1000 * 4
-    assert memory[Tier.DEVICE, Purpose.ROWS] == 400 * 32 * 4
-    assert memory[Tier.DEVICE, Purpose.STAGING] == 4 * 4 * 512 + 3 * (1 + 400 // 8) * record
+    assert memory[Tier.HOST, MemoryUse.ROWS] == 1000 * RECORD_BYTES[slow_rows]
+    assert memory[Tier.HOST, MemoryUse.STATE] == 1000 * 4
+    assert memory[Tier.DEVICE, MemoryUse.ROWS] == 400 * 32 * 4
+    assert memory[Tier.DEVICE, MemoryUse.STAGING] == 4 * 4 * 512 + 3 * (1 + 400 // 8) * record
     needed = {
         kept: FreqCache.required_bytes(spec_of(f"freq_cache[slow_rows={kept}]", device=CPU, tables=tables)[1])
         for kept in ("fp32", slow_rows)
@@ -168,7 +167,7 @@ def test_after_a_flush_slots_hold_what_the_host_has_and_a_second_one_writes_noth
     cached.flush()
     flushed = evaluate(cached, ragged(9))
     assert not torch.equal(flushed, before)  # the slots were rounded too
-    monkeypatch.setattr("systems.freq_cache.tiers.host_memory.HostTier.write", None)
+    monkeypatch.setattr("systems.freq_cache.tiers.slow_tier.HostTier.write", None)
     cached.flush()
     rows = snapshot(cached)
     again = collection("fp32", cache_ratio=1.0)

@@ -53,7 +53,7 @@ def _fact(value: object, name: str) -> object:
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_systems_that_compute_alike_on_a_cpu_have_equal_tbes(one: str, other: str, kind: OptimizerKind) -> None:
     ours, theirs = (build(name, device=CPU, kind=kind) for name in (one, other))
-    assert ours.placement.computes_as == other
+    assert ours.placement.same_kernel_as == other
     assert isinstance(ours, TBEHolder)
     assert isinstance(theirs, TBEHolder)
     assert [facts(tbe) for tbe in ours.tbes] == [facts(tbe) for tbe in theirs.tbes]
@@ -65,13 +65,13 @@ def test_torchrec_told_to_prefetch_is_something_else_on_a_cpu_too() -> None:
     )
     assert isinstance(several, TBEHolder)
     assert len(several.tbes) == 3  # one per width of the tables that are summed, where torchrec_uvm has one
-    assert several.placement.computes_as is None
-    assert single.placement.computes_as is None
+    assert several.placement.same_kernel_as is None
+    assert single.placement.same_kernel_as is None
 
 
 @pytest.mark.parametrize("name", ["reference", "full_gpu", "freq_cache", "torchrec_uvm", "hot_split"])
 def test_systems_with_a_way_of_their_own_compute_as_no_other(name: str) -> None:
-    assert build(name, device=CPU).placement.computes_as is None
+    assert build(name, device=CPU).placement.same_kernel_as is None
 
 
 def test_what_is_not_as_the_baseline_has_it_or_may_do_more_computes_as_no_other() -> None:
@@ -79,16 +79,16 @@ def test_what_is_not_as_the_baseline_has_it_or_may_do_more_computes_as_no_other(
         """Might do anything in its forward."""
 
     system = build("fbgemm_uvm", device=CPU)
-    assert Slower(system.spec).placement.computes_as is None
+    assert Slower(system.spec).placement.same_kernel_as is None
     assert isinstance(system, TBEHolder)
     system.tbes[0].bounds_check_mode_int = BoundsCheckMode.NONE.value
-    assert system.placement.computes_as is None
+    assert system.placement.same_kernel_as is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", selection.ALL)
 def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
-    assert build(name, device=torch.device("cuda")).placement.computes_as is None
+    assert build(name, device=torch.device("cuda")).placement.same_kernel_as is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_row_says_what_its_system_knew_and_whether_it_works_between_steps(
     name: str, knew: str, busy: bool, device: torch.device
 ) -> None:
     system = build(name, device=device)
-    assert (system.knew, system.busy_between_steps) == (knew, busy)
+    assert (system.prior_knowledge, system.busy_between_steps) == (knew, busy)
 
 
 @pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
@@ -120,7 +120,7 @@ def test_cache_in_front_of_uvm_knows_the_past_where_there_is_one(name: str, devi
     plain, prefetching = (build(f"{name}[prefetch={choice}]", device=device) for choice in ("off", "on"))
     on_cpu = device.type == "cpu"
     assert (plain.slots == 0) is on_cpu
-    assert plain.knew == ("nothing" if on_cpu else "the past")
-    assert prefetching.knew == ("nothing" if on_cpu else "the past, next batch")
+    assert plain.prior_knowledge == ("nothing" if on_cpu else "the past")
+    assert prefetching.prior_knowledge == ("nothing" if on_cpu else "the past, next batch")
     assert not plain.busy_between_steps
     assert prefetching.busy_between_steps is not on_cpu

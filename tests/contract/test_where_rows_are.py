@@ -5,7 +5,7 @@ import torch
 from plain_training import PlainTraining
 from scenes import CACHES, EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, train
 
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose, Tier
+from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Tier
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
@@ -14,7 +14,7 @@ ROWS_BYTES = sum(4 * t.num_embeddings * t.embedding_dim for t in TABLES)
 ROWS = sum(t.num_embeddings for t in TABLES)
 
 
-def bytes_of(system: EmbeddingSystem, purpose: Purpose) -> dict[Tier, int]:
+def bytes_of(system: EmbeddingSystem, purpose: MemoryUse) -> dict[Tier, int]:
     return {tier: n for (tier, what), n in system.memory().items() if what is purpose and n}
 
 
@@ -25,19 +25,19 @@ def test_systems_without_offload_keep_rows_and_state_on_the_device(
 ) -> None:
     system = build(variant, device=device, kind=kind)
     state = sum(t.num_embeddings * optimizer(kind).state_bytes(t.embedding_dim) for t in TABLES)
-    assert bytes_of(system, Purpose.ROWS) == {Tier.DEVICE: ROWS_BYTES}
-    assert bytes_of(system, Purpose.STATE) == ({Tier.DEVICE: state} if state else {})
+    assert bytes_of(system, MemoryUse.ROWS) == {Tier.DEVICE: ROWS_BYTES}
+    assert bytes_of(system, MemoryUse.STATE) == ({Tier.DEVICE: state} if state else {})
 
 
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
 @pytest.mark.parametrize("variant", UVM)
 def test_uvm_systems_keep_rows_on_the_host(variant: str, kind: OptimizerKind, device: torch.device) -> None:
     system = build(variant, device=device, kind=kind)
-    rows = bytes_of(system, Purpose.ROWS)
+    rows = bytes_of(system, MemoryUse.ROWS)
     assert rows[Tier.HOST] == ROWS_BYTES
     if device.type == "cpu":
         assert rows == {Tier.HOST: ROWS_BYTES}
-        assert bytes_of(system, Purpose.STATE) == ({Tier.HOST: 4 * ROWS} if kind is ADAGRAD else {})
+        assert bytes_of(system, MemoryUse.STATE) == ({Tier.HOST: 4 * ROWS} if kind is ADAGRAD else {})
 
 
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
@@ -49,16 +49,16 @@ def test_cache_keeps_all_rows_on_the_host_and_its_slots_on_the_device(
     # users + shops: 64 rows of 16; colours + one_row: 8 rows of 4; words: 29 rows of 8
     slots = {16: 16, 4: 2, 8: 7}
     state = 4 if kind is ADAGRAD else 0
-    assert bytes_of(system, Purpose.ROWS) == {
+    assert bytes_of(system, MemoryUse.ROWS) == {
         Tier.HOST: ROWS_BYTES,
         Tier.DEVICE: sum(4 * dim * n for dim, n in slots.items()),
     }
     on_both = {Tier.HOST: state * ROWS, Tier.DEVICE: state * sum(slots.values())}
-    assert bytes_of(system, Purpose.STATE) == (on_both if state else {})
+    assert bytes_of(system, MemoryUse.STATE) == (on_both if state else {})
     # where it is, 4 B, and what the policy keeps, 2 B, per row; row, key, pin and flags, 16 B, per slot; queues, whose
     # 512 keys have two chunks of 32 slots each to themselves; three numbers of state; none on the device
     queues = sum(8 * 512 + (4 * 32 + 4) * (n // 32 + 2 * min(512, n) + 1) + 4 for n in slots.values())
-    assert bytes_of(system, Purpose.INDEX) == {
+    assert bytes_of(system, MemoryUse.INDEX) == {
         Tier.HOST: 6 * ROWS + 16 * sum(slots.values()) + queues + 24 * len(slots)
     }
 

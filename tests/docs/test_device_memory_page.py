@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from suite.records.published import published_rows
+from suite.records.groups import published_rows
 from suite.report.publish import alike
-from suite.tables.figure_style import look
+from suite.tables.formatting import look
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "device_memory"

@@ -17,12 +17,13 @@ import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.types import DataType
 
-from systems.contract import OptimizerKind, Purpose, SparseOptimizer, Tier
+from systems.contract import MemoryUse, OptimizerKind, SparseOptimizer, Tier
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
-from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.positions import SPARE
+from systems.freq_cache.tiers.row_map import SPARE
 from workloads.streams.synthetic import SyntheticWorkload
 
 pytestmark = pytest.mark.slow
@@ -138,13 +139,13 @@ def test_formulas_are_what_a_live_collection_weighs(kind: OptimizerKind, half: b
     (line,) = [line for line in tables(section("How large"))[0] if line[0].split("`")[1] == kind]
     record, slots = _evaluated(line[3 if half else 1], dim), int(rows * ratio)
     memory = system.memory()
-    assert memory[Tier.DEVICE, Purpose.ROWS] + memory[Tier.DEVICE, Purpose.STATE] == slots * record
+    assert memory[Tier.DEVICE, MemoryUse.ROWS] + memory[Tier.DEVICE, MemoryUse.STATE] == slots * record
     staging = 3 * (1 + min(lookups, slots) // 8) * record + 16 * lookups
-    assert memory[Tier.DEVICE, Purpose.STAGING] == staging
-    assert memory[Tier.DEVICE, Purpose.INDEX] == 0
-    assert memory[Tier.HOST, Purpose.ROWS] + memory[Tier.HOST, Purpose.STATE] == rows * record
-    assert memory[Tier.HOST, Purpose.INDEX] == pytest.approx(4 * rows + 20.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
-    assert memory[Tier.HOST, Purpose.STAGING] == 16 * (1 + lookups)
+    assert memory[Tier.DEVICE, MemoryUse.STAGING] == staging
+    assert memory[Tier.DEVICE, MemoryUse.INDEX] == 0
+    assert memory[Tier.HOST, MemoryUse.ROWS] + memory[Tier.HOST, MemoryUse.STATE] == rows * record
+    assert memory[Tier.HOST, MemoryUse.INDEX] == pytest.approx(4 * rows + 20.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
+    assert memory[Tier.HOST, MemoryUse.STAGING] == 16 * (1 + lookups)
 
 
 def test_a_file_tier_keeps_six_bytes_per_row_in_ram(tmp_path: Path) -> None:
@@ -152,11 +153,11 @@ def test_a_file_tier_keeps_six_bytes_per_row_in_ram(tmp_path: Path) -> None:
     options = {"optimizer": SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), "cache_ratio": 0.1}
     in_ram = CachedEmbeddingBagCollection([table], **options).memory()
     in_file = CachedEmbeddingBagCollection([table], **options, directory=tmp_path).memory()
-    more = in_file[Tier.HOST, Purpose.INDEX] - in_ram[Tier.HOST, Purpose.INDEX]
+    more = in_file[Tier.HOST, MemoryUse.INDEX] - in_ram[Tier.HOST, MemoryUse.INDEX]
     assert 6 * table.num_embeddings <= more < 6 * table.num_embeddings + 1_000  # and the factors of checksums
     assert "A map of 6 bytes a row" in (DOCS / "disk.md").read_text()
-    assert in_file[Tier.DISK, Purpose.ROWS] == 0
-    assert (Tier.HOST, Purpose.ROWS) not in in_file
+    assert in_file[Tier.DISK, MemoryUse.ROWS] == 0
+    assert (Tier.HOST, MemoryUse.ROWS) not in in_file
 
 
 def test_bytes_that_policies_keep_per_row() -> None:

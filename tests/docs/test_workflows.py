@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from suite.__main__ import COMMANDS
-from suite.doctor.checks import TRIPLES
+from suite.doctor import TRIPLES
 
 PROJECT = Path(__file__).resolve().parents[2]
 WORKFLOWS = PROJECT / ".github" / "workflows"

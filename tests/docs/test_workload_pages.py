@@ -21,7 +21,7 @@ def page(name: str) -> str:
 
 def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "results" / "tracks")
-    on_page = importlib.import_module("verdicts").on_page
+    on_page = importlib.import_module("drift_board").on_page
     record = json.loads((ROOT / "results" / "tracks" / "board.json").read_text())
     assert on_page(record) in page("tracks")
 

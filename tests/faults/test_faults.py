@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.kill import runs
 from suite.run.process import Limits
 from tests.faults.cells import fake, run, tiny_cell

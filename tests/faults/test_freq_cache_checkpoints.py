@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import checkpoint
 from systems.freq_cache.cache.mover import RowMover
-from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.tiers.row_map import DamagedTier
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, close, plain_after, started, train

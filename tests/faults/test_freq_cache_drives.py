@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from systems.contract import Anatomy
-from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache.writer import WriteBackFailed
-from systems.freq_cache.collection import build
+from systems.contract import MemoryBreakdown
+from systems.freq_cache import CachedEmbeddingBagCollection, build
+from systems.freq_cache.cache.mover import WriteBackFailed
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import (
@@ -55,7 +54,7 @@ class Watched(SlowTier):
         self._before("write", rows)
         self._tier.write(rows, records)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         return dict(self._tier.memory())
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import systems
-from systems.freq_cache.collection.pipeline import PlanningFailed
+from systems.freq_cache.pipeline import PlanningFailed
 from tests.contract.scenes import snapshot
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, Plain, batch, built, learn, plain_after
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from systems.freq_cache import LRU
-from systems.freq_cache.collection.pipeline import PlanningFailed
+from systems.freq_cache.pipeline import PlanningFailed
 from tests.contract.scenes import assert_same, batch_of, snapshot
 from tests.faults.freq_cache_training import LOOK_AHEAD, batch, built, learn, plain_after, started, train
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.control_groups import PREFIX, CgroupUnavailable, own_group, parent_of_new
 from suite.run.memory_group import MemoryGroup
 from suite.run.messages import Progress

@@ -15,8 +15,8 @@ if "VCUDA_LATE" not in os.environ:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-TRANSFER, STAGING, MOVER = (f"systems/freq_cache/cache/{name}.py" for name in ("transfer", "staging", "mover"))
-WRITER, PIPELINE = "systems/freq_cache/cache/writer.py", "systems/freq_cache/collection/pipeline.py"
+STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
+PIPELINE = "systems/freq_cache/pipeline.py"
 DELIVERY, UVM = "suite/run/cell/device_prefetcher.py", "systems/fbgemm/uvm_cache.py"
 
 
@@ -31,16 +31,16 @@ class Deletion(NamedTuple):
 ROOM, LOOKED_UP, COPIED = "room_in_staging and host", "only_looked_up and host", "copied_ahead"
 HOME, LARGER, UVM_AHEAD = "home", "larger and exchanged", "fbgemm_prefetches"
 DELETIONS = (
-    Deletion("what arrives is used before it is there", ROOM, TRANSFER, "compute.wait_event(self.event)"),
-    Deletion("what arrives is given back while it is used", LOOKED_UP, TRANSFER, "tensor.record_stream(compute)"),
-    Deletion("what leaves is read before it is there", ROOM, TRANSFER, "self.event.synchronize()"),
+    Deletion("what arrives is used before it is there", ROOM, STAGING, "compute.wait_event(self.event)"),
+    Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "tensor.record_stream(compute)"),
+    Deletion("what leaves is read before it is there", ROOM, STAGING, "self.event.synchronize()"),
     Deletion(
         "rows leave before they are made",
         ROOM,
-        TRANSFER,
+        STAGING,
         "self._out.wait_stream(torch.cuda.current_stream(self.device))",
     ),
-    Deletion("numbers are overwritten while they are sent", "faster", TRANSFER, "sent.synchronize()"),
+    Deletion("numbers are overwritten while they are sent", "faster", STAGING, " sent.synchronize()", " pass"),
     Deletion("pinned staging is overwritten while it is sent", ROOM, STAGING, "self._sent.synchronize()"),
     Deletion("staging is overwritten while it is used", ROOM, STAGING, "stream.wait_event(self._used)"),
     Deletion("staging is used before it is filled", ROOM, STAGING, "compute.wait_event(self._sent)"),
@@ -61,11 +61,11 @@ DELETIONS = (
     Deletion(
         "staging is given back while it is used", "staging_that_is", STAGING, "self._device.record_stream(compute)"
     ),
-    Deletion("a tensor is given back while it leaves", "while_it_leaves", TRANSFER, "tensor.record_stream(stream)"),
+    Deletion("a tensor is given back while it leaves", "while_it_leaves", STAGING, "tensor.record_stream(stream)"),
     Deletion(
-        "the host reads rows before the device writes them home", LARGER, WRITER, "write.records.wait()\n", "pass\n"
+        "the host reads rows before the device writes them home", LARGER, MOVER, "write.records.wait()\n", "pass\n"
     ),
-    Deletion("rows are read before the device wrote them home", HOME, TRANSFER, "self._in.wait_stream(self._out)"),
+    Deletion("rows are read before the device wrote them home", HOME, STAGING, "self._in.wait_stream(self._out)"),
     Deletion("records are given back while they go home", HOME, STAGING, "records.record_stream(stream)"),
     Deletion("numbers are given back while they go home", HOME, STAGING, "rows.record_stream(stream)"),
     Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "coming.sending.wait()"),

@@ -18,10 +18,10 @@ from torchrec import KeyedJaggedTensor
 from suite.run.cell.device_prefetcher import DevicePrefetcher
 from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
-from systems.freq_cache.cache.transfer import _BUFFERS, Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.tiers import HostTier, PinnedTier, RowLayout
+from systems.freq_cache.cache.mover import Writer
+from systems.freq_cache.cache.staging import _BUFFERS, EvictStaging, FetchStaging, Transfer
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier
 from tests.contract.scenes import assert_same, build, snapshot
 from tests.faults import freq_cache_training as plain
 from workloads.batch import Batch

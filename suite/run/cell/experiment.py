@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 
 from suite.records.measured import DriveSpeed, Optimum
-from suite.records.record import Cell, Measurement, Verification
-from suite.records.status import Status
+from suite.records.record import Cell, Measurement, Status, Verification
 from suite.records.store import StoreError
 from suite.run import memory_probes
 from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
@@ -150,9 +149,9 @@ def measure(
     measurement = Measurement(
         placement=placement.label,
         offloads=placement.offloads,
-        computes_as=placement.computes_as,
+        same_kernel_as=placement.same_kernel_as,
         exact=system.exact,
-        knew=system.knew,
+        prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
         timing=timing_of(cell, runs=runs, plan=plan, reporter=reporter),

@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.scratch import is_disk_full
 
 _REMEDIES = {

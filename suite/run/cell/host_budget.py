@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from suite.records.measured import DriveSpeed, HeldMemory
+from suite.records.measured import CgroupLimit, DriveSpeed
 from suite.run import drive
 from suite.run.cell.feed import in_process
 from suite.run.cell.reporter import Reporter
@@ -60,9 +60,9 @@ class HostBudget:
         self._group.limit(self._limit)
         self._group.reset_peak()
 
-    def held(self) -> HeldMemory:
+    def held(self) -> CgroupLimit:
         """Limit and peak so far."""
-        return HeldMemory(
+        return CgroupLimit(
             how=self._group.how,
             without_rows_bytes=self._without_rows,
             limit_bytes=self._limit,

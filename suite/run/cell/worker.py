@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import NoReturn
 
-from suite.records.code import PROJECT, code_digest
-from suite.records.status import Status
+from suite.records.environment import PROJECT, code_digest
+from suite.records.record import Status
 from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
 from suite.run.kill import MARK, kill_marked

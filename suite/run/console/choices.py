@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TextIO
 
+from suite.records.command_line import BadOption
 from suite.records.environment import visible_gpu
-from suite.records.options import BadOption
 from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay
 from systems import registry, selection
 

@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from suite.records.environment import capture
-from suite.records.exits import errors_told
-from suite.records.options import (
+from suite.records.command_line import (
     BadOption,
     OptimizerName,
     ScaleName,
+    ShownConsole,
+    errors_told,
     parse_shares,
     parse_sizes,
     parse_workloads,
 )
-from suite.records.shown import ShownConsole
+from suite.records.environment import capture
 from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.locks import Locked

@@ -10,8 +10,8 @@ from typing import Any, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from suite.records.shown import ShownConsole, only_shown, printable
-from suite.records.status import Status
+from suite.records.command_line import ShownConsole, only_shown, printable
+from suite.records.record import Status
 from suite.run.messages import Progress
 
 PROGRESS_EVERY_S = 10.0

@@ -147,10 +147,10 @@ def _here(variant: registry.Variant, found: "type[EmbeddingSystem]") -> str:
         return f"{here} {answer.verdict}, {answer.reason}"
     try:
         system = found(spec)
-        placement, knew = system.placement, system.knew
+        placement, knew = system.placement, system.prior_knowledge
     except (RuntimeError, OSError) as error:
         return f"{here} it cannot be built, {error}"
-    again = placement.computes_as
+    again = placement.same_kernel_as
     same = "" if again is None else f", the very kernel of {again}, so it is not timed again"
     return f"{here} {placement.label}{same}" + (f"; it knows {knew}." if knew != "nothing" else ".")
 

@@ -14,9 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from suite.records.record import Cell
+from suite.records.record import Cell, Status
 from suite.records.scales import scale_of
-from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.kill import kernel_kills
 from suite.run.messages import CellResult

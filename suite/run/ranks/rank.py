@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 
 from suite.records.measured import Ranks
-from suite.records.record import Cell, Measurement
-from suite.records.status import Status
+from suite.records.record import Cell, Measurement, Status
 from suite.records.store import write_atomically
 from suite.run import memory_probes
 from suite.run.cell.experiment import first_failure, measure
@@ -129,7 +128,7 @@ def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
     traffics = [one for one in group.of_all(measured.traffic) if one is not None]
     return measured.model_copy(
         update={
-            "computes_as": None,
+            "same_kernel_as": None,
             "shares_process": False,
             "busy_between_steps": False,
             "memory": account.memory_of_all(group.of_all(measured.memory)),

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from suite.records.groups import is_baseline
-from suite.records.record import Cell, Record
-from suite.records.status import Status
+from suite.records.record import Cell, Record, Status
 
-AGAIN = " (again)"
+BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
 LONG_TURN = 8
 """Steps of a turn of systems with background threads, on a CPU: only a small part of their work delays others."""
@@ -43,7 +42,7 @@ class Participant:
     """A system that is timed.
 
     Attributes:
-        name: The system's name, or the baseline's with `AGAIN`.
+        name: The system's name, or the baseline's with `BASELINE_REPEAT`.
         record: Record of its cell.
         own_process: It runs in a process of its own, not in that of the others.
     """
@@ -93,7 +92,7 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
     """
     measured = [(one, one.measurement) for one in records if one.status is Status.OK and one.cell.ranks is None]
     here = {record.cell.system for record, _ in measured}
-    return [record for record, found in measured if found is not None and found.computes_as not in here]
+    return [record for record, found in measured if found is not None and found.same_kernel_as not in here]
 
 
 def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
@@ -120,7 +119,7 @@ def _arranged(
     """Timing groups of these participants; `twice`: with the baseline's repeat, if that fits."""
     first = [] if baseline is None else [baseline]
     if baseline is not None and twice:
-        first.append(replace(baseline, name=baseline.name + AGAIN))
+        first.append(replace(baseline, name=baseline.name + BASELINE_REPEAT))
     everyone = [*first, *others]
     if len(everyone) > 1 and _fit(everyone, room):
         return [_contest(everyone, "one process")]

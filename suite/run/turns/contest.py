@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from suite.run.messages import Build, CellResult, Clear, Host, Progress, RunSteps, StepTiming
 from suite.run.process import Limits, OnProgress, Worker
-from suite.run.turns.arrangement import AGAIN, Participant, TimingGroup, balanced_orders
+from suite.run.turns.arrangement import BASELINE_REPEAT, Participant, TimingGroup, balanced_orders
 
 _TELL_EVERY_S = 0.5
 
@@ -67,7 +67,7 @@ def hold(contest: TimingGroup, *, limits: Limits, log: Path, on_progress: OnProg
         except _Fell as fell:
             gone = fell.entrant
             if gone.own_process or len(contest.entrants) == 1:
-                names = [gone.name] if gone is not contest.baseline else [gone.name, gone.name + AGAIN]
+                names = [gone.name] if gone is not contest.baseline else [gone.name, gone.name + BASELINE_REPEAT]
                 result.failed |= dict.fromkeys(names, fell.outcome)
                 left = [one for one in contest.entrants if one.name not in names]
             else:

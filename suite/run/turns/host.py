@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.cell.feed import PreloadedBatches
 from suite.run.cell.host_budget import host_budget
 from suite.run.cell.reporter import Reporter

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.records.record import Check, Record, Verification
-from suite.records.status import Status
-from suite.records.turns import DriveTraffic, Turns
+from suite.records.measured import DriveTraffic, Turns
+from suite.records.record import Check, Record, Status, Verification
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import CellResult
 from suite.run.process import limits_of, not_started
 from suite.run.scratch import free_bytes
-from suite.run.turns.arrangement import AGAIN, Isolation, MemoryNeed, TimingGroup, arrange
+from suite.run.turns.arrangement import BASELINE_REPEAT, Isolation, MemoryNeed, TimingGroup, arrange
 from suite.run.turns.contest import Result, Series, hold
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def times_of(contest: TimingGroup, result: Result, *, identity: str) -> dict[str
     """Times by system, or the failure of a system without times; `identity` is unique to the group."""
     found: dict[str, Turns | CellResult] = {}
     baseline = contest.baseline
-    first, again = ("", "") if baseline is None else (baseline.name, baseline.name + AGAIN)
+    first, again = ("", "") if baseline is None else (baseline.name, baseline.name + BASELINE_REPEAT)
     for entrant in contest.entrants:
         name, beside = entrant.name, again if entrant is baseline else first
         if name == again:

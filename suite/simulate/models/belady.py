@@ -8,8 +8,8 @@ import numpy as np
 from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
 from suite.simulate.models.next_use import next_uses
 from suite.simulate.trace import Int32s, Int64s, Seen, Trace, once_per_trace
+from systems.freq_cache.cache.policy import StaticFrequency
 from systems.freq_cache.compiled import compiled, prefetch_ahead
-from systems.freq_cache.planner.policy import StaticFrequency
 
 HELD, FARTHEST = range(2)
 """Entries of the state: cached rows, and a batch behind which no cached row is used next."""

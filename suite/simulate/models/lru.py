@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Int32s, Int64s, Seen
+from systems.freq_cache.cache.policy import EMPTY, Queues, empty_queues, pop, push
 from systems.freq_cache.compiled import compiled, prefetch_ahead
-from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
 
 ABSENT = -1
 

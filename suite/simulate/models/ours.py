@@ -6,8 +6,8 @@ import numpy as np
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Seen, Trace, once_per_trace
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.system import FreqCache
 
 
@@ -22,7 +22,7 @@ class FreqCacheModel(CacheModel):
     """
 
     variants = {key: FreqCache.variants[key] for key in ("policy", "look_ahead")}
-    source = "systems/freq_cache/planner/planner.py, arXiv 2208.05321"
+    source = "systems/freq_cache/cache/planner.py, arXiv 2208.05321"
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)

@@ -2,7 +2,7 @@
 
 import importlib
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.models.model import CacheModel, Setting
 from systems.registry import UnknownSystem, Variant, check_parameters, read_variant, split_list
 

@@ -1,17 +1,19 @@
 """One cache: the tables of one width, their rows in a slow tier and the hot ones in slots on the device.
 
 - `cache`: the operations on a batch, for one cache: announce, plan, send, move, look up.
-- `overflow`: batches that bypass it. `backward_group`: several batches before one backward. `inference`: lookups that
-  do not change it. `traffic`: its counters.
-- `mover`: copies of a batch's rows through `staging`; `writer`: write-backs on a background thread; `transfer`: copies
-  on side streams.
-- `slot_table`: slots, looked up and updated by fbgemm.
+- `planner`: decides which rows to fetch and evict, on row and slot numbers only. `plan`: the forms of a batch in it,
+  and counters. `loops`: its compiled loops. `policy`: policies, and queues of slots by key; a new policy goes there.
+- `mover`: copies of rows for a batch, and write-backs on a thread. `staging`: copies on side streams, their buffers.
+- `slot_table`: slots, looked up and updated by fbgemm. `uncached`: lookups of rows without a slot.
+
+Words of the planner:
+
+- A **slot** holds one row in the cache. A row without a slot is **absent**.
+- To **announce** a batch is to tell the planner its distinct rows before it is looked up. The **window** is all batches
+  that are announced and not planned yet. To **withdraw** is to forget them, as if they had never been announced.
+- A row is **pinned** until the last batch of the window that needs it.
+- A **plan** has the moves of the earliest batch of the window: which rows to fetch into which slots, which rows to
+  write back first, and the slot of every id. A **miss** is a row that was absent when its batch was planned.
+- A **key** is a policy's rank of a row. For every key there is a **queue** of slots whose rows are not pinned. The
+  slot at the front of the lowest queue is the next **victim**: its row is evicted.
 """
-
-from systems.freq_cache.cache.cache import Bags, Cache
-from systems.freq_cache.cache.mover import BatchMover, Planned
-from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.cache.traffic import counters_of
-from systems.freq_cache.cache.transfer import Transfer
-
-__all__ = ["Bags", "BatchMover", "Cache", "Planned", "SlotTable", "Transfer", "counters_of"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,33 +9,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
+from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier, total_of
 from systems.features import Group
-from systems.freq_cache.cache.backward_group import BackwardGroup
-from systems.freq_cache.cache.inference import Inference
-from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, as_long
-from systems.freq_cache.cache.overflow import Overflow
+from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, Writer, as_long
+from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct, Ids, OutsideTable
+from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.cache.traffic import Traffic
-from systems.freq_cache.cache.transfer import Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.planner.planner import Distinct, Ids, OutsideTable, Planner
-from systems.freq_cache.tiers import SlowTier
+from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.cache.uncached import Inference, Overflow
+from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
-
-
-@dataclass(frozen=True)
-class Bags:
-    """The ids of one batch that a cache serves, and the bags they are in.
-
-    Attributes:
-        ids: The ids, feature after feature.
-        offsets: Where bags begin, feature after feature, and where the last one ends, int64 `[features * batch + 1]`.
-    """
-
-    ids: Ids
-    offsets: NDArray[np.int64]
-
 
 _NO_OFFSETS = np.empty(0, np.int32)
 
@@ -95,29 +77,29 @@ class Cache:
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
         self._torn: tuple[int, int] | None = None
         """Range of rows `(first, stop)` that are being overwritten, or whose overwriting failed."""
-        self.traffic = Traffic()
+        self.traffic = CacheCounters()
         self.count_by_table = False
 
-    def bags(self, part: KeyedJaggedTensor) -> Bags:
-        """The ids and bags of a batch for this cache; the caller has checked the batch."""
+    def ids_of(self, part: KeyedJaggedTensor) -> Ids:
+        """The ids of a batch for this cache; the caller has checked the batch."""
         values, samples = part.values(), part.stride()
         offsets = part.offsets().long().numpy()
         ends = offsets[samples::samples] if samples else np.zeros(len(part.keys()), np.int64)
-        return Bags(Ids(values.long().contiguous().numpy(), ends, self._feature_starts), offsets)
+        return Ids(values.long().contiguous().numpy(), ends, self._feature_starts, offsets)
 
-    def distinct(self, bags: Bags) -> Distinct:
+    def distinct(self, ids: Ids) -> Distinct:
         """The distinct rows of a batch; the planner's state does not change.
 
         Raises:
             IndexError: an id is outside its table; the message names feature, id and table.
         """
         try:
-            return self.planner.distinct(bags.ids, self._feature_sizes)
+            return self.planner.distinct(ids, self._feature_sizes)
         except OutsideTable as error:
-            feature = int(np.searchsorted(bags.ids.ends, error.at, side="right"))
+            feature = int(np.searchsorted(ids.ends, error.at, side="right"))
             table = self.group.tables[self.group.table_of_feature[feature]]
             raise IndexError(
-                f"feature {self.group.features[feature]}: id {bags.ids.values[error.at]} is outside table {table.name} "
+                f"feature {self.group.features[feature]}: id {ids.values[error.at]} is outside table {table.name} "
                 f"of {table.num_embeddings} rows"
             ) from None
 
@@ -133,16 +115,16 @@ class Cache:
             self._mover.fill(self.pool, *self._first)
             self._first = None
 
-    def announce(self, bags: Bags, distinct: Distinct, *, changes: bool) -> None:
+    def announce(self, ids: Ids, distinct: Distinct, *, changes: bool) -> None:
         """Announce a coming batch with its distinct rows to the planner. `changes`: it will be trained."""
-        ids = self._together.announced(bags.ids)
-        self.planner.announce(distinct if ids is bags.ids else self.planner.distinct(ids), changes=changes)
+        every = self._together.announced(ids)
+        self.planner.announce(distinct if every is ids else self.planner.distinct(every), changes=changes)
 
-    def plan(self, bags: Bags) -> Planned:
+    def plan(self, ids: Ids) -> Planned:
         """Plan the oldest announced batch."""
         plan = self._together.planned(self.planner.plan())
-        offsets = bags.offsets
-        one_each = offsets.size == bags.ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
+        offsets = ids.offsets
+        one_each = offsets.size == ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
         return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32))
 
     def withdraw(self) -> None:
@@ -200,11 +182,11 @@ class Cache:
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
-        bags = self.bags(part)
-        self.distinct(bags)
+        ids = self.ids_of(part)
+        self.distinct(ids)
         self.fill()
         self.writer.wait()
-        return self._inference.look_up(bags.ids, bags.offsets, part.weights_or_none())
+        return self._inference.look_up(ids, part.weights_or_none())
 
     @property
     def bypassed(self) -> bool:
@@ -292,15 +274,15 @@ class Cache:
         for pool in self.pools:
             pool.set_hyper_parameters(values)
 
-    def memory(self) -> Anatomy:
+    def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
         overflow = sum(sum(pool.nbytes) for pool in self.pools[1:])
         own = {
-            (Tier.DEVICE, Purpose.ROWS): rows,
-            (Tier.DEVICE, Purpose.STATE): state,
-            (Tier.DEVICE, Purpose.STAGING): overflow + self._staging_bytes,
-            (Tier.HOST, Purpose.INDEX): self.planner.index_bytes,
-            (Tier.HOST, Purpose.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
+            (Tier.DEVICE, MemoryUse.ROWS): rows,
+            (Tier.DEVICE, MemoryUse.STATE): state,
+            (Tier.DEVICE, MemoryUse.STAGING): overflow + self._staging_bytes,
+            (Tier.HOST, MemoryUse.INDEX): self.planner.index_bytes,
+            (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }
         return total_of([own, self.tier.memory()])

@@ -1,10 +1,149 @@
-"""Staging buffers for records between the slow tier and their slots. They are allocated once and reused."""
+"""Copies between host and device on side streams, and the staging buffers of records. On a CPU nothing is copied.
 
+The device is the cache's, whichever is current. A host thread that waits for the device sleeps, without spinning.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.freq_cache.cache.transfer import D2HCopy, Transfer, blocking_event
-from systems.freq_cache.tiers import PinnedTier, RowLayout, SlowTier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import PinnedTier, SlowTier
+
+_BUFFERS = 4
+"""Number of pinned buffers for int32 arrays: more than batches in transfer."""
+
+
+@dataclass(frozen=True)
+class H2DCopy:
+    """Tensors that are being copied to the device."""
+
+    tensors: tuple[Tensor, ...]
+    event: torch.cuda.Event | None
+
+    def take(self) -> tuple[Tensor, ...]:
+        """The tensors, for work that the current stream queues after this call; the host does not wait."""
+        if self.event is not None:
+            compute = torch.cuda.current_stream(self.tensors[0].device)
+            compute.wait_event(self.event)
+            for tensor in self.tensors:
+                tensor.record_stream(compute)  # made on another stream: its memory must outlive its use on this one
+        return self.tensors
+
+
+@dataclass(frozen=True)
+class D2HCopy:
+    """A tensor that is being copied to the host. `home`: the device writes it to the slow tier directly."""
+
+    tensor: Tensor
+    event: torch.cuda.Event | None
+    home: bool = False
+
+    def wait(self) -> Tensor:
+        """Wait for the copy, and return the tensor."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.tensor
+
+
+class Transfer:
+    """Copies on two side streams of a CUDA device, one per direction. On a CPU every method returns its argument."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = torch.empty(0, device=device).device  # with its number, whatever device is current later
+        self.pins = _has_streams(device)
+        """Whether host memory of copies should be pinned; a copy from pageable memory waits for the device."""
+        self._in = torch.cuda.Stream(self.device) if self.pins else None
+        self._out = torch.cuda.Stream(self.device) if self.pins else None
+        empty: tuple[Tensor, torch.cuda.Event | None] = (torch.empty(0, dtype=torch.int32), None)
+        self._buffers = [empty] * _BUFFERS
+        self._turn = 0
+        self._packing = threading.Lock()
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor to the device. Returns it for work that the current stream queues after this call."""
+        if self._in is None:
+            return tensor
+        with torch.cuda.device(self.device):
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+        with torch.cuda.stream(self._in):
+            arrival = H2DCopy((self._sent(pinned),), blocking_event(self._in))
+        return arrival.take()[0]
+
+    def pack(self, *numbers: NDArray[np.int32]) -> H2DCopy:
+        """Copy int32 arrays to the device in one copy from a reused pinned buffer; thread-safe."""
+        if self._in is None:
+            return H2DCopy(tuple(map(torch.from_numpy, numbers)), None)
+        sizes = [array.size for array in numbers]
+        with self._packing, torch.cuda.stream(self._in):
+            buffer = self._buffer(sum(sizes))
+            np.concatenate(numbers, out=buffer.numpy())
+            sent = self._sent(buffer)
+            event = blocking_event(self._in)
+            self._buffers[self._turn] = (self._buffers[self._turn][0], event)
+            self._turn = (self._turn + 1) % _BUFFERS
+        return H2DCopy(sent.split(sizes), event)
+
+    def to_host(self, tensor: Tensor) -> D2HCopy:
+        """Copy a tensor of the current stream to the host."""
+        with self.outgoing() as stream:
+            if stream is None:
+                return D2HCopy(tensor, None)
+            host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            host.copy_(tensor, non_blocking=True)
+            tensor.record_stream(stream)
+            return D2HCopy(host, blocking_event(stream))
+
+    @contextmanager
+    def incoming(self, *, behind_outgoing: bool = False) -> Iterator[torch.cuda.Stream | None]:
+        """Make the H2D stream current inside the block, and yield it; None on a CPU, which has no streams."""
+        if self._in is None or self._out is None:
+            yield None
+            return
+        if behind_outgoing:
+            self._in.wait_stream(self._out)
+        with torch.cuda.stream(self._in):
+            yield self._in
+
+    @contextmanager
+    def outgoing(self) -> Iterator[torch.cuda.Stream | None]:
+        """Make the D2H stream current inside the block, after all work that the current stream has queued."""
+        if self._out is None:
+            yield None
+            return
+        self._out.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._out):
+            yield self._out
+
+    def _sent(self, pinned: Tensor) -> Tensor:
+        return torch.empty(pinned.shape, dtype=pinned.dtype, device=self.device).copy_(pinned, non_blocking=True)
+
+    def _buffer(self, numbers: int) -> Tensor:
+        """The next pinned buffer, int32 `[numbers]`; waits for its previous copy to end."""
+        buffer, sent = self._buffers[self._turn]
+        if sent is not None:
+            sent.synchronize()
+        if buffer.numel() < numbers:
+            buffer = torch.empty(numbers + numbers // 4, dtype=torch.int32, pin_memory=True)
+            self._buffers[self._turn] = (buffer, None)
+        return buffer[:numbers]
+
+
+def blocking_event(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    """An event after all work queued on a stream; the host waits for it asleep, without spinning."""
+    event = torch.cuda.Event(blocking=True)
+    event.record(stream)
+    return event
+
+
+def _has_streams(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 class FetchStaging:

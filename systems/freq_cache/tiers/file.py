@@ -14,17 +14,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.positions import MOST_POSITIONS, Positions
 from systems.freq_cache.tiers.row_file import RowFile, put_codes
 from systems.freq_cache.tiers.row_map import (
     JSON,
+    MOST_POSITIONS,
     REMEDY,
     Codes,
     Committed,
     DamagedTier,
+    Positions,
     Sums,
     empty_map,
     load_map,
@@ -35,8 +36,8 @@ from systems.freq_cache.tiers.slow_tier import SlowTier
 
 Decided = Callable[[Mapping[str, JSON]], bool]
 """Whether a commit counts that was prepared with these extras and not finished before the tier was left."""
-Initialize = Callable[[Tensor, Tensor], None]
-"""Fills fp32 `[n, dim]`, the second argument, with the first weights of the rows int64 `[n]`, the first."""
+Initialize = Callable[[Tensor], Tensor]
+"""Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""
 
 _MOST_ROWS = 10**9
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
@@ -213,15 +214,15 @@ class FileTier(SlowTier):
             self._next.unlink()
         sync_directory(self._map.parent)
 
-    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         weights = self.layout.weight_bytes
         return {
-            (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
-            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
-            (Tier.HOST, Purpose.INDEX): sum(
+            (Tier.DISK, MemoryUse.ROWS): self._positions.end * weights,
+            (Tier.DISK, MemoryUse.STATE): self._positions.end * (self.layout.record_bytes - weights),
+            (Tier.HOST, MemoryUse.INDEX): sum(
                 held.nbytes for held in (self._codes, self._sums, self._positions, self._file)
             ),
-            (Tier.HOST, Purpose.STAGING): 2 * STAGING_BYTES,
+            (Tier.HOST, MemoryUse.STAGING): 2 * STAGING_BYTES,
         }
 
     def close(self) -> None:
@@ -266,9 +267,7 @@ class FileTier(SlowTier):
     def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
         first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
         if self._initialize is not None:
-            weights = torch.empty(absent.shape[0], self.layout.dim)
-            self._initialize(rows[absent], weights)
-            self.layout.set_weights(first, weights)
+            self.layout.set_weights(first, self._initialize(rows[absent]))
         out.index_copy_(0, absent, first)
 
 

@@ -1,11 +1,17 @@
-"""Interface of a slow tier, which holds all rows of a cache as records."""
+"""Interface of a slow tier, which holds all rows of a cache as records; and tiers in host memory."""
 
+import mmap
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import SimpleNamespace
 
+import torch
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
+from systems.freq_cache.compiled import put_rows
 from systems.freq_cache.tiers.layout import RowLayout
 
 
@@ -43,8 +49,121 @@ class SlowTier(ABC):
         """
 
     @abstractmethod
-    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         """Bytes by tier and purpose."""
 
     def close(self) -> None:  # noqa: B027 - most tiers hold nothing open
         """Close the files and release the memory that the tier holds."""
+
+
+class HostTier(SlowTier):
+    """All records in one block of host memory, whose pages take no memory until they are written.
+
+    Pageable for every device: rows are gathered into pinned staging before they cross the link. The block is
+    page-aligned, with huge pages if the system has them: random accesses then need a fraction of the address
+    translations, and a record of 64 B is in one cache line, not in two.
+    """
+
+    def __init__(self, *, rows: int, layout: RowLayout) -> None:
+        super().__init__(rows=rows, layout=layout)
+        block = mmap.mmap(-1, rows * layout.record_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(AttributeError, OSError):  # a system without huge pages
+            block.madvise(mmap.MADV_HUGEPAGE)
+        self.records = torch.frombuffer(block, dtype=layout.element).view(rows, layout.width)
+
+    def read(self, rows: Tensor, out: Tensor) -> None:
+        torch.index_select(self.records, 0, rows, out=out)
+
+    def write(self, rows: Tensor, records: Tensor) -> None:
+        put_rows(self.records, rows, records)
+
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
+        weights = self.rows * self.layout.weight_bytes
+        return {(Tier.HOST, MemoryUse.ROWS): weights, (Tier.HOST, MemoryUse.STATE): self.records.nbytes - weights}
+
+
+class PinnedTier(HostTier):
+    """All records in one block of page-locked host memory that is mapped into the device's address space.
+
+    The device gathers rows to fetch across the link; no host thread reads them. The whole block is allocated at once,
+    written or not. A host thread writes rows back as with a `HostTier`, or the device does. On a CPU nothing is pinned.
+
+    Attributes:
+        on_device: The records as a tensor of the device, `[rows, width]`.
+        exchanges: The device copies rows in both directions, by a kernel that uses few multiprocessors.
+
+    Raises:
+        MemoryError: the block cannot be pinned.
+        RuntimeError: the device cannot map the block, or Triton finds no C compiler for the kernel.
+    """
+
+    def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, exchanges: bool = False) -> None:
+        super().__init__(rows=rows, layout=layout)
+        self.exchanges = exchanges
+        self.on_device = self.records
+        self._unpin: Callable[[], object] | None = None
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                _register(self.records, device)
+                self._unpin = unpin = weakref.finalize(self, _unregister, self.records, device)
+                unpin.atexit = False  # the end of the process unpins it
+                # registered memory has the same address on device and host
+                seen = SimpleNamespace(__cuda_array_interface__=self.records.numpy().__array_interface__)
+                self.on_device = torch.as_tensor(seen, device=device)
+                if not _same_pages(self.records, self.on_device):
+                    self.close()
+                    raise RuntimeError(
+                        f"{device} does not see pinned rows where the host has them: keep the rows pageable"
+                    )
+        if exchanges:
+            from systems.freq_cache.tiers import copy_kernels  # imports Triton
+
+            with torch.cuda.device_of(self.on_device):
+                copy_kernels.compile_for(self.on_device)
+
+    def gather(self, rows: Tensor, out: Tensor) -> None:
+        """Let the device copy rows, int32 or int64 `[n]`, to `out`, `[n, width]`, both on the device."""
+        if not self.exchanges:
+            torch.index_select(self.on_device, 0, rows, out=out)
+            return
+        from systems.freq_cache.tiers import copy_kernels
+
+        copy_kernels.gather(self.on_device, rows, out)
+
+    def scatter(self, rows: Tensor, records: Tensor) -> None:
+        """Let the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both on it, if it `exchanges`."""
+        from systems.freq_cache.tiers import copy_kernels
+
+        copy_kernels.scatter(self.on_device, rows, records)
+
+    def close(self) -> None:
+        self.on_device = self.records
+        if self._unpin is not None:
+            self._unpin()
+
+
+def _same_pages(records: Tensor, on_device: Tensor) -> bool:
+    """Whether the device reads the host's writes; torch makes a copy if the memory is mapped for another device."""
+    for row in (0, records.shape[0] - 1):
+        for number in (1, 0):  # rows are zero before they are written
+            records[row] = number
+            if not bool((on_device[row] == number).all()):
+                return False
+    return True
+
+
+def _register(records: Tensor, device: torch.device) -> None:
+    mapped = 2  # cudaHostRegisterMapped
+    code = torch.cuda.cudart().cudaHostRegister(records.data_ptr(), records.nbytes, mapped)
+    if int(code) != 0:
+        with suppress(RuntimeError):  # clears the pending error, which the next kernel would report
+            torch.ones(1, device=device)
+        raise MemoryError(
+            f"{records.nbytes:,} bytes of host memory cannot be pinned (cudaHostRegister says {code}): "
+            "give less, raise the limit of locked memory (ulimit -l), or keep the rows pageable"
+        )
+
+
+def _unregister(records: Tensor, device: torch.device) -> None:
+    torch.cuda.synchronize(device)  # kernels that read them may still run
+    torch.cuda.cudart().cudaHostUnregister(records.data_ptr())

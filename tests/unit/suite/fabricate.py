@@ -12,10 +12,8 @@ from typing import Any
 
 from suite.records.environment import Environment
 from suite.records.groups import is_baseline
-from suite.records.measured import Memory, Optimum, Quality, QualityPoint, Timing, Traffic
-from suite.records.record import Cell, Check, Measurement, Record, Verification, record_key
-from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.measured import Memory, Optimum, Quality, QualityPoint, Timing, Traffic, Turns
+from suite.records.record import Cell, Check, Measurement, Record, Status, Verification, record_key
 
 GB = 10**9
 BATCH = 16_384
@@ -86,8 +84,8 @@ def measurement(
     auroc: float = 0.7911,
     offloads: bool = True,
     placement: str = "cached",
-    knew: str = "the past",
-    computes_as: str | None = None,
+    prior_knowledge: str = "the past",
+    same_kernel_as: str | None = None,
     overflow_batches: int = 0,
     allocated_bytes: int = int(1.25 * GB),
 ) -> Measurement:
@@ -96,8 +94,8 @@ def measurement(
     return Measurement(
         placement=placement,
         offloads=offloads,
-        computes_as=computes_as,
-        knew=knew,
+        same_kernel_as=same_kernel_as,
+        prior_knowledge=prior_knowledge,
         timing=Timing(
             data_s_per_step=0.01,
             batches_made="by the training process, before the clock",
@@ -219,7 +217,7 @@ def record(
     ok = status is Status.OK
     kept = ok or (phase == "turns" and status is not Status.WRONG_ANSWER)
     speed = samples_per_s or (baseline or BASELINE) * (1 if is_baseline(system) else 0.5)
-    raced = ok and measured.get("computes_as") is None
+    raced = ok and measured.get("same_kernel_as") is None
     return Record(
         key=record_key(this_cell, this_environment),
         cell=this_cell,
@@ -251,7 +249,7 @@ def gpu_run() -> list[Record]:
             [BASELINE, BASELINE, BASELINE],
             offloads=False,
             placement="device",
-            knew="nothing",
+            prior_knowledge="nothing",
             allocated_bytes=18 * GB,
         ),
         *rounds(
@@ -267,7 +265,11 @@ def gpu_run() -> list[Record]:
             checked=verification(difference=3e-7, tolerance=1e-6),
         ),
         *rounds(
-            "torchrec_uvm", [200_000, 204_000, 202_000], placement="uvm (managed)", knew="nothing", overflow_batches=2
+            "torchrec_uvm",
+            [200_000, 204_000, 202_000],
+            placement="uvm (managed)",
+            prior_knowledge="nothing",
+            overflow_batches=2,
         ),
         *rounds(
             "reference", [0, 0], status=Status.OOM_DEVICE, reason="needs 17.3 GB,\nthe device has 16 GB", phase="build"
@@ -280,12 +282,17 @@ def cpu_run() -> list[Record]:
     """A run on a CPU with real data: a cache over a disk, a wrapper, and a system that is the baseline's own kernel."""
     setting = {"device": "cpu", "data": "real", "data_digest": "feed", "workload": "avazu", "scale": "1%"}
     setting |= {"cache_ratio": None, "device_budget_bytes": 50_000_000}
-    resident: dict[str, Any] = {"setting": setting, "offloads": False, "placement": "host-resident", "knew": "nothing"}
+    resident: dict[str, Any] = {
+        "setting": setting,
+        "offloads": False,
+        "placement": "host-resident",
+        "prior_knowledge": "nothing",
+    }
     return [
         *rounds("full_gpu", [BASELINE, BASELINE], **resident),
         *rounds("torchrec_uvm", [0.95 * BASELINE, 0.97 * BASELINE], **resident),
         *rounds("cache[tier=disk]", [0.7 * BASELINE, 0.73 * BASELINE], setting=setting, placement="disk"),
-        *(record("fbgemm_uvm", round=number, computes_as="full_gpu", **resident) for number in range(2)),
+        *(record("fbgemm_uvm", round=number, same_kernel_as="full_gpu", **resident) for number in range(2)),
         record("stranger", setting=setting, status=Status.UNSUPPORTED, reason="needs a CUDA device"),
     ]
 

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 from suite.__main__ import app
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.groups import group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.records.store import RecordStore
 from suite.run.messages import StepTiming
 from suite.run.turns.arrangement import Participant, TimingGroup

@@ -20,8 +20,8 @@ from systems.contract import (
     Budget,
     CacheRatio,
     DeviceBytes,
+    MemoryUse,
     OptimizerKind,
-    Purpose,
     Rows,
     SparseOptimizer,
     SystemSpec,
@@ -226,7 +226,7 @@ def test_what_it_lacks_is_said_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
     answer = ColossalAICache.support(dataset)
     assert answer.verdict is Verdict.UNSUPPORTED
     assert "policy=lfu" in answer.reason
-    assert ColossalAICache(lfu).knew == "the past"
+    assert ColossalAICache(lfu).prior_knowledge == "the past"
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "colossalai" else found(name))
     answer = ColossalAICache.support(spec_of(TEN))
@@ -257,9 +257,9 @@ def test_index_of_all_rows_is_on_the_device_and_in_a_budget(policy: str, a_slot:
     system = ColossalAICache(spec_of(*TABLES, policy=policy))
     assert system.slots == 50 + 40 + 25
     anatomy = system.memory()
-    assert anatomy[Tier.DEVICE, Purpose.INDEX] == 16 * 230 + a_slot * system.slots + 16 * features
-    assert anatomy[Tier.DEVICE, Purpose.ROWS] == 32 * 90 + 64 * 25
-    assert anatomy[Tier.HOST, Purpose.ROWS] == system.spec.row_bytes
+    assert anatomy[Tier.DEVICE, MemoryUse.INDEX] == 16 * 230 + a_slot * system.slots + 16 * features
+    assert anatomy[Tier.DEVICE, MemoryUse.ROWS] == 32 * 90 + 64 * 25
+    assert anatomy[Tier.HOST, MemoryUse.ROWS] == system.spec.row_bytes
     least = 16 * 230 + 16 * features + 2 * (32 + a_slot) + 64 + a_slot
     assert ColossalAICache.required_bytes(system.spec)[Tier.DEVICE] == least
     one_each = ColossalAICache(spec_of(*TABLES, policy=policy, budget=DeviceBytes(total_bytes=least)))

@@ -1,6 +1,6 @@
 """Rows looked up where they are kept, on the host."""
 
-from systems.contract import Counters, OptimizerKind, Purpose, Tier, Verdict
+from systems.contract import Counters, MemoryUse, OptimizerKind, Tier, Verdict
 from systems.cpu_embeddings import CPUEmbeddings
 from tests.contract.scenes import table
 from tests.unit.systems.specs import batch, spec
@@ -10,7 +10,7 @@ TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 3, 8))
 
 def test_no_row_is_on_the_device_and_every_lookup_misses() -> None:
     system = CPUEmbeddings(spec(*TABLES, device="cpu", kind=OptimizerKind.ROWWISE_ADAGRAD))
-    assert system.memory() == {(Tier.HOST, Purpose.ROWS): 5 * 16 + 3 * 32, (Tier.HOST, Purpose.STATE): 8 * 4}
+    assert system.memory() == {(Tier.HOST, MemoryUse.ROWS): 5 * 16 + 3 * 32, (Tier.HOST, MemoryUse.STATE): 8 * 4}
     system.count_traffic(True)
     system(batch({"a1": [[3, 4], [3]], "a2": [[3], []], "b": [[1, 1], [2]]}))
     assert system.counters() == Counters(

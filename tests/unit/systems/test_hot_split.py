@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from systems.contract import Counters, OptimizerKind, Purpose, Rows, SystemSpec, Tier, Verdict
+from systems.contract import Counters, MemoryUse, OptimizerKind, Rows, SystemSpec, Tier, Verdict
 from systems.hot_split import HotSplit, hot_rows
 from systems.reference import ReferenceSystem
 from tests.contract.scenes import table
@@ -64,9 +64,9 @@ def test_budget_without_room_for_a_row_is_infeasible() -> None:
 
 def test_every_row_is_on_one_side_and_its_place_is_an_index_on_the_host() -> None:
     assert HotSplit(setting(ratio=4 / 8)).memory() == {
-        (Tier.DEVICE, Purpose.ROWS): 3 * 16 + 1 * 32,
-        (Tier.HOST, Purpose.ROWS): 2 * 16 + 2 * 32,
-        (Tier.HOST, Purpose.INDEX): 4 * 8,
+        (Tier.DEVICE, MemoryUse.ROWS): 3 * 16 + 1 * 32,
+        (Tier.HOST, MemoryUse.ROWS): 2 * 16 + 2 * 32,
+        (Tier.HOST, MemoryUse.INDEX): 4 * 8,
     }
     assert HotSplit(setting(ratio=4 / 8)).slots == 4
 

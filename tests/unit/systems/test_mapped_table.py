@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from systems.contract import OptimizerKind, Purpose, Rows, Tier, Verdict
+from systems.contract import MemoryUse, OptimizerKind, Rows, Tier, Verdict
 from systems.full_gpu import FullRAM
 from systems.mapped_table import MappedTable
 from tests.contract.scenes import UNIFORM, ragged, snapshot, table, train
@@ -45,7 +45,7 @@ def test_rows_and_state_lie_in_the_files_one_table_after_the_other(directory: Pa
     (rows,), (state,) = directory.rglob("*.weights"), directory.rglob("*.momentum1")
     assert np.fromfile(rows, np.float32).tolist() == [0.0] * 20 + list(range(8))
     assert np.fromfile(state, np.float32).tolist() == [0, 0, 0, 0, 5]
-    assert system.memory() == {(Tier.DISK, Purpose.ROWS): 28 * 4, (Tier.DISK, Purpose.STATE): 5 * 4}
+    assert system.memory() == {(Tier.DISK, MemoryUse.ROWS): 28 * 4, (Tier.DISK, MemoryUse.STATE): 5 * 4}
 
 
 def test_a_table_takes_its_files_and_no_memory(directory: Path) -> None:

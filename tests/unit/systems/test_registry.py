@@ -92,7 +92,7 @@ def test_class_of_ones_own_is_loaded_by_module_and_name() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("systems.freq_cache.planner.planner:Planner", "not an EmbeddingSystem"),
+        ("systems.freq_cache.cache.planner:Planner", "not an EmbeddingSystem"),
         ("systems.freq_cache:NoSuchClass", "not an EmbeddingSystem"),
         ("fbgemm_uvm_caching[colour=red]", r"colour.*policy, memory, prefetch"),
         ("full_gpu[colour=red]", "none"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from systems.contract import HostBytes, OptimizerKind, Purpose, Rows, Tier, Verdict
+from systems.contract import HostBytes, MemoryUse, OptimizerKind, Rows, Tier, Verdict
 from systems.full_gpu import FullRAM
 from systems.rocksdb_table import RocksDBTable
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
@@ -99,7 +99,7 @@ def test_pools_and_rocksdb_share_the_budget() -> None:
     for count in (10, 30_000):
         train(system, batch_of({"large": [list(range(count))]}))
         memory = system.memory()
-        held.append((memory[Tier.HOST, Purpose.STAGING], memory[Tier.HOST, Purpose.ROWS]))
+        held.append((memory[Tier.HOST, MemoryUse.STAGING], memory[Tier.HOST, MemoryUse.ROWS]))
         assert 0.85 * (budget - _STEP_BYTES) < sum(held[-1]) <= budget - _STEP_BYTES
     assert held[1][0] >= 30_000 * 32 * 4 > held[0][0]
 

@@ -8,7 +8,7 @@ from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
 from torchrec import PoolingType
 
-from systems.contract import Counters, OptimizerKind, Purpose, SparseOptimizer, Tier
+from systems.contract import Counters, MemoryUse, OptimizerKind, SparseOptimizer, Tier
 from systems.fbgemm.tbe import TBE, build_tbe, tbe_anatomy, tbe_placement, tbe_states
 from systems.fbgemm.uvm_cache import cached_uvm_counters, set_tbe_counting
 from systems.unique_counter import UniqueCounter
@@ -159,10 +159,10 @@ def cached_tbe() -> SimpleNamespace:
 @pytest.mark.parametrize("count", [1, 2])
 def test_anatomy_of_cached_tbes_by_hand(count: int) -> None:
     assert tbe_anatomy([cached_tbe()] * count, host_rows_are=Tier.HOST) == {
-        (Tier.HOST, Purpose.ROWS): count * 32_000,
-        (Tier.DEVICE, Purpose.STATE): count * 4_000,
-        (Tier.DEVICE, Purpose.ROWS): count * 64 * 32,
-        (Tier.DEVICE, Purpose.INDEX): count * (64 * 8 + 64 * 8 + 4_000),
+        (Tier.HOST, MemoryUse.ROWS): count * 32_000,
+        (Tier.DEVICE, MemoryUse.STATE): count * 4_000,
+        (Tier.DEVICE, MemoryUse.ROWS): count * 64 * 32,
+        (Tier.DEVICE, MemoryUse.INDEX): count * (64 * 8 + 64 * 8 + 4_000),
     }
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import alone
 import figures
-import planners
 import pytest
 import steps
 
@@ -43,7 +42,7 @@ def test_tables_that_do_not_fit_in_memory_are_refused(tmp_path: Path, monkeypatc
 def test_look_ahead_never_beats_the_minimum(tmp_path: Path) -> None:
     found = left_by("misses", tmp_path)["results"]
     assert all(one["relative_to_belady"] >= 1 - 1e-9 for one in found.values())
-    for policy in planners.POLICIES:
+    for policy in figures.POLICIES:
         assert found[f"{policy}, look-ahead 64"]["unique_misses"] <= found[f"{policy}, look-ahead 0"]["unique_misses"]
 
 

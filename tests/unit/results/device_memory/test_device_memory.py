@@ -23,11 +23,11 @@ def written_bytes() -> int:
 
 
 def test_tables_larger_than_memory_are_zero_and_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lazy_memory
+    import measure_memory
 
-    monkeypatch.setattr(lazy_memory, "disable_huge_pages", lambda: None)  # it would be so for all tests to come
+    monkeypatch.setattr(measure_memory, "disable_huge_pages", lambda: None)  # it would be so for all tests to come
     before = written_bytes()
-    with lazy_memory.lazy_host_memory():
+    with measure_memory.lazy_host_memory():
         table = torch.zeros(TERABYTE_ROWS, 128)
         pages = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         torch.nn.init.uniform_(table)

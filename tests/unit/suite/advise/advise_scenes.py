@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from suite.advise.case import Case
-from suite.advise.shape import Shape
+from suite.advise.case import Case, Shape
 from suite.simulate.trace import Trace
 from systems.contract import Budget, CacheRatio
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 
 TABLES = (("first", 500), ("second", 300), ("third", 20))
 

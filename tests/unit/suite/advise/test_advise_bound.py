@@ -8,7 +8,7 @@ from advise_scenes import PowerTrace, case
 
 from suite.advise.advise import steady_span
 from suite.advise.bound import EXAMPLES, Counts, Hardware, LeastSeconds, NoBound, Replays, least_seconds, load_hardware
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
 from systems.registry import Variant

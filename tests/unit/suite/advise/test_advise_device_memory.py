@@ -75,7 +75,7 @@ def test_records_are_of_a_virtual_device_and_of_every_published_dataset() -> Non
 def test_sizing_of_our_cache_is_what_torch_allocates_for_it(cell: dict[str, Any]) -> None:
     """Before the first step there are slots, their state and staging, and the parameters of the model with theirs."""
     case = case_of(cell)
-    predicted = sizing.device_bytes(case.spec, case.group, case.slots)
+    predicted = sizing.device_bytes(sizing.CacheSpec.of(case.spec), case.group, case.slots)
     values = 2 if cell["optimizer"] == "rowwise_adagrad" else 1  # dense Adagrad has sums from the start
     allocated = cell["built_allocated_bytes"] - 4 * values * case.shape.dense_parameters
     assert case.slots == cell["slots"]
@@ -87,7 +87,7 @@ def test_our_cache_accounts_for_what_its_sizing_says(cell: dict[str, Any]) -> No
     case = case_of(cell)
     own = sum(size for place, size in cell["anatomy_bytes"].items() if place.startswith(f"{Tier.DEVICE}/"))
     slot_ids = sizing.SLOT_ID_BYTES * cell["lookups"]
-    assert own == sizing.device_bytes(case.spec, case.group, case.slots) + slot_ids
+    assert own == sizing.device_bytes(sizing.CacheSpec.of(case.spec), case.group, case.slots) + slot_ids
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if modelled(cell)], ids=named)

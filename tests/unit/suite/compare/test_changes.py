@@ -1,8 +1,7 @@
 import pytest
 from compare_scenes import STEADY, compared, later
 
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from tests.unit.suite.fabricate import environment, record, rounds, verification
 
 

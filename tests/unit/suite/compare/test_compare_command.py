@@ -6,7 +6,7 @@ from compare_scenes import OTHER_MACHINE, STEADY, later, run_at, scaled, welch_i
 from typer.testing import CliRunner
 
 from suite.compare.command import compare_command
-from suite.records.status import Status
+from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, rounds, verification
 
 ONE_BUILD = {"builds": 1}

@@ -6,7 +6,7 @@ import pytest
 from compare_scenes import NEXT_DAY, STEADY, run_at
 
 from suite.compare.runs import NoComparison, read_run
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, shuffled, verification
 

@@ -1,10 +1,10 @@
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
 
+from suite.compare.command import judge, parse_share
 from suite.compare.compare import Unjudged
-from suite.compare.gate import judge, parse_share
 from suite.compare.runs import NoComparison
-from suite.records.status import Status
+from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, verification
 
 

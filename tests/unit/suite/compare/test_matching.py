@@ -3,7 +3,7 @@ from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, run
 
 from suite.compare.compare import compare
 from suite.compare.runs import NoComparison, read_run
-from suite.records.status import Status
+from suite.records.record import Status
 from tests.unit.suite.fabricate import environment, record, rounds
 
 

@@ -2,7 +2,7 @@ import pytest
 from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, scaled, welch_interval
 
 from suite.compare.compare import SPEED, Unjudged
-from suite.records.status import Status
+from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 
 DAY = "2026-11-01T12:00:00+00:00"
@@ -78,7 +78,7 @@ def test_wrong_baseline_measures_nobody(tmp_path):
 
 
 def test_system_that_computes_as_another_has_no_speed(tmp_path):
-    same = [record("fbgemm_uvm", computes_as="full_gpu", started_at=day) for day in (DAY, NEXT_DAY)]
+    same = [record("fbgemm_uvm", same_kernel_as="full_gpu", started_at=day) for day in (DAY, NEXT_DAY)]
     found = compared(tmp_path, same[:1], same[1:])
     assert found.cells["unjudged"].to_list() == [Unjudged.NOT_MEASURED]
     assert found.changes.empty

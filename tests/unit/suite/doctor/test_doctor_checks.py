@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.doctor import checks
-from suite.doctor.checks import Level, examine, load
+from suite import doctor
+from suite.doctor import Level, examine, load
 from suite.records.environment import Gpu
-from suite.records.turns import Conditions, MachineState
+from suite.records.measured import Conditions, MachineState
 
 CPU = "sys/devices/system/cpu"
 VERSIONS = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
@@ -50,7 +50,7 @@ def said(finding):
 def test_load_of_others_spoils_figures(monkeypatch, taken, stolen, level, words):
     idle = MachineState()
     seen = Conditions(start=idle, end=idle, others_cpu_share=taken, stolen_cpu_share=stolen)
-    monkeypatch.setattr(checks, "MachineMonitor", lambda *, cuda: SimpleNamespace(conditions=lambda *, complete: seen))
+    monkeypatch.setattr(doctor, "MachineMonitor", lambda *, cuda: SimpleNamespace(conditions=lambda *, complete: seen))
     found, text = said(load(seconds=0))
     assert (found, words in text) == (level, True), text
 
@@ -58,17 +58,17 @@ def test_load_of_others_spoils_figures(monkeypatch, taken, stolen, level, words)
 @pytest.mark.parametrize(
     ("check", "path", "text", "level", "words"),
     [
-        (checks.governor, "unrelated", "", "ok", "governor performance"),
+        (doctor.governor, "unrelated", "", "ok", "governor performance"),
         (
-            checks.governor,
+            doctor.governor,
             f"{CPU}/cpu2/cpufreq/scaling_governor",
             "powersave\n",
             "warning",
             "the governor is powersave",
         ),
-        (checks.cpu_quota, "unrelated", "", "ok", "no quota"),
-        (checks.cpu_quota, "sys/fs/cgroup/cpu.max", "250000 100000\n", "problem", "taskset -c 0,1`"),
-        (checks.cpu_quota, "sys/fs/cgroup/a.slice/b.scope/cpu.max", "50000 100000\n", "problem", "may use 0.5 CPUs"),
+        (doctor.cpu_quota, "unrelated", "", "ok", "no quota"),
+        (doctor.cpu_quota, "sys/fs/cgroup/cpu.max", "250000 100000\n", "problem", "taskset -c 0,1`"),
+        (doctor.cpu_quota, "sys/fs/cgroup/a.slice/b.scope/cpu.max", "50000 100000\n", "problem", "may use 0.5 CPUs"),
     ],
 )
 def test_file_of_the_kernel_that_spoils_figures_is_found(machine, check, path, text, level, words):
@@ -78,21 +78,7 @@ def test_file_of_the_kernel_that_spoils_figures_is_found(machine, check, path, t
 
 
 def test_clock_that_the_kernel_does_not_control_is_unknown(tmp_path):
-    assert checks.governor(tmp_path / "absent").level is Level.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("available_bytes", "level", "words"),
-    [
-        (4 * 10**11, "ok", "enough for every dataset"),
-        (3 * 10**10, "ok", "criteo_1tb takes about 113.9 GB"),
-        (10**9, "problem", "1.0 GB available"),
-    ],
-)
-def test_memory_is_told_beside_what_tables_take(monkeypatch, available_bytes, level, words):
-    monkeypatch.setattr(checks, "available_host_bytes", lambda: available_bytes)
-    found, text = said(checks.memory())
-    assert (found, words in text) == (level, True), text
+    assert doctor.governor(tmp_path / "absent").level is Level.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -105,10 +91,10 @@ def test_memory_is_told_beside_what_tables_take(monkeypatch, available_bytes, le
     ],
 )
 def test_directory_needs_room_on_a_disk(monkeypatch, tmp_path, free_bytes, kind, writable, level, words):
-    monkeypatch.setattr(checks, "file_system", lambda _: kind)
+    monkeypatch.setattr(doctor, "file_system", lambda _: kind)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free_bytes))
     monkeypatch.setattr("os.access", lambda *_: writable)
-    found, text = said(checks.room(tmp_path / "not" / "there", "Name another."))
+    found, text = said(doctor.room(tmp_path / "not" / "there", "Name another."))
     assert (found, words in text) == (level, True), text
     assert not (tmp_path / "not").exists()
 
@@ -126,8 +112,8 @@ def test_directory_needs_room_on_a_disk(monkeypatch, tmp_path, free_bytes, kind,
     ],
 )
 def test_packages_are_of_one_triple(monkeypatch, versions, level, words):
-    monkeypatch.setattr(checks, "installed_versions", lambda names: {n: versions[n] for n in names if n in versions})
-    found, text = said(checks.matching_packages())
+    monkeypatch.setattr(doctor, "installed_versions", lambda names: {n: versions[n] for n in names if n in versions})
+    found, text = said(doctor.matching_packages())
     assert (found, words in text) == (level, True), text
 
 
@@ -150,12 +136,12 @@ TAKEN = SimpleNamespace(total=8 * 10**10, used=2 * 10**9)
 @pytest.mark.parametrize(
     ("check", "replaced", "level", "words"),
     [
-        (checks.gpu_link, {}, "ok", "generation 5, width 16 of 16"),
-        (checks.gpu_link, {"nvmlDeviceGetCurrPcieLinkWidth": 4}, "problem", "rows move at 25%"),
-        (checks.gpu_link, {"nvmlDeviceGetCurrPcieLinkWidth": 0}, "unknown", "may hide the bus"),
-        (checks.gpu_in_use, {}, "ok", "0.5 of 80.0 GB in use"),
-        (checks.gpu_in_use, {"nvmlDeviceGetComputeRunningProcesses": GUESTS}, "problem", "on it: pid 100000000"),
-        (checks.gpu_in_use, {"nvmlDeviceGetMemoryInfo": TAKEN}, "warning", "2.0 of 80.0 GB"),
+        (doctor.gpu_link, {}, "ok", "generation 5, width 16 of 16"),
+        (doctor.gpu_link, {"nvmlDeviceGetCurrPcieLinkWidth": 4}, "problem", "rows move at 25%"),
+        (doctor.gpu_link, {"nvmlDeviceGetCurrPcieLinkWidth": 0}, "unknown", "may hide the bus"),
+        (doctor.gpu_in_use, {}, "ok", "0.5 of 80.0 GB in use"),
+        (doctor.gpu_in_use, {"nvmlDeviceGetComputeRunningProcesses": GUESTS}, "problem", "on it: pid 100000000"),
+        (doctor.gpu_in_use, {"nvmlDeviceGetMemoryInfo": TAKEN}, "warning", "2.0 of 80.0 GB"),
     ],
 )
 def test_gpu_is_alone_and_its_link_is_whole(check, replaced, level, words):
@@ -164,12 +150,12 @@ def test_gpu_is_alone_and_its_link_is_whole(check, replaced, level, words):
 
 
 def test_gpu_is_asked_where_there_is_one_and_a_silent_driver_is_told(monkeypatch):
-    monkeypatch.setattr(checks, "visible_gpu", lambda: None)
+    monkeypatch.setattr(doctor, "visible_gpu", lambda: None)
     assert not {"GPU link", "GPU in use"} & examine(seconds=0).keys()
-    monkeypatch.setattr(checks, "visible_gpu", lambda: Gpu(model="NVIDIA H100"))
-    monkeypatch.setattr(checks, "ask_nvml", lambda check: check(nvml(), "handle"))
+    monkeypatch.setattr(doctor, "visible_gpu", lambda: Gpu(model="NVIDIA H100"))
+    monkeypatch.setattr(doctor, "ask_nvml", lambda check: check(nvml(), "handle"))
     assert examine(seconds=0)["GPU link"].level is Level.OK
-    monkeypatch.setattr(checks, "ask_nvml", lambda check: None)
+    monkeypatch.setattr(doctor, "ask_nvml", lambda check: None)
     assert "NVML does not answer" in examine(seconds=0)["GPU in use"].seen
 
 
@@ -182,8 +168,8 @@ def test_check_that_fails_is_unknown_and_findings_come_worst_first(monkeypatch):
     def broken():
         raise ValueError("odd")
 
-    monkeypatch.setattr(checks, "granted_cpus", lambda _: 1.0)
-    monkeypatch.setattr(checks, "installed_versions", lambda _: broken())
+    monkeypatch.setattr(doctor, "granted_cpus", lambda _: 1.0)
+    monkeypatch.setattr(doctor, "installed_versions", lambda _: broken())
     found = examine(seconds=0)
     assert found["packages"].seen == "the check failed with ValueError: odd"
     levels = [list(Level).index(finding.level) for finding in found.values()]

@@ -4,16 +4,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from suite.doctor import command
-from suite.doctor.checks import ok, problem, unknown, warning
+from suite import doctor
+from suite.doctor import ok, problem, unknown, warning
 
 WELL = {"load": ok("others take 1%"), "governor": ok("governor performance")}
 
 
 def call(monkeypatch, findings, *words, columns=80):
-    monkeypatch.setattr(command, "examine", lambda *, seconds: findings)
+    monkeypatch.setattr(doctor, "examine", lambda *, seconds: findings)
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(command.doctor_command)
+    app.command()(doctor.doctor_command)
     return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns)})
 
 
@@ -57,8 +57,8 @@ def test_ctrl_c_ends_with_130(monkeypatch):
         raise KeyboardInterrupt
 
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(command.doctor_command)
-    monkeypatch.setattr(command, "examine", interrupted)
+    app.command()(doctor.doctor_command)
+    monkeypatch.setattr(doctor, "examine", interrupted)
     result = CliRunner().invoke(app, [])
     assert (result.exit_code, result.stdout) == (130, "")
     assert "not finished" in result.stderr

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.code import code_digest, system_digest
+from suite.records.environment import code_digest, system_digest
 
 
 @pytest.fixture

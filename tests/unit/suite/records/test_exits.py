@@ -9,9 +9,16 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from suite.compare.runs import NoComparison
-from suite.records.exits import FAILED, INTERRUPTED, USAGE, errors_told
-from suite.records.options import BadOption
-from suite.records.shown import ShownConsole, only_shown, printable
+from suite.records.command_line import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    BadOption,
+    ShownConsole,
+    errors_told,
+    only_shown,
+    printable,
+)
 from suite.records.store import StoreError
 from systems.registry import UnknownSystem
 from workloads import DataError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.options import BadOption, parse_bytes, parse_prepared, parse_workloads
+from suite.records.command_line import BadOption, parse_bytes, parse_prepared, parse_workloads
 
 
 @pytest.mark.parametrize(

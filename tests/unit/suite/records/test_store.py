@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.records.store import NotARecord, RecordStore, StoreError, read_content, to_record, to_text, write_atomically
 from tests.unit.suite.fabricate import gpu_run, record, shuffled
 
@@ -170,6 +170,12 @@ def test_record_that_lacks_a_field_names_it() -> None:
     del content["cell"]
     with pytest.raises(NotARecord, match="is no valid record: cell: Field required"):
         to_record(content)
+
+
+def test_names_of_fields_in_older_records_are_read() -> None:
+    ours = record()
+    older = to_text(ours).replace('"prior_knowledge":', '"knew":').replace('"same_kernel_as":', '"computes_as":')
+    assert to_record(json.loads(older)) == ours
 
 
 def test_bare_nan_is_read(store: RecordStore) -> None:

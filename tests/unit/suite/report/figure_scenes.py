@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.container import ErrorbarContainer
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.simulate.results import Configuration, SimulatedRow, SimulatedTraffic, Simulation, Stream
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.report_scenes import with_memory
@@ -71,7 +71,7 @@ def stress():
             speed = fabricate.BASELINE * (1 if name == "full_gpu" else 0.9 - 0.05 * number - 0.02 * order)
             failed = name == "torchrec_uvm" and workload == "avazu"
             made = fabricate.rounds(
-                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload}, knew="nothing",
+                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload}, prior_knowledge="nothing",
                 **({"status": Status.OOM_DEVICE, "reason": "full", "phase": "build"} if failed else {}),
             )  # fmt: skip
             if not failed:

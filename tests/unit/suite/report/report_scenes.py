@@ -7,7 +7,7 @@ from typing import Any
 
 from suite.records.groups import group_records
 from suite.records.record import Record, Verification
-from suite.report.source import Source
+from suite.report.publish import Source
 from suite.tables.sheet import Block, Sheet
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds
 

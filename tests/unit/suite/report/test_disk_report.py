@@ -16,12 +16,11 @@ from suite.records.store import RecordStore
 from suite.report.figures import throughput_by_budget as draw
 from suite.report.figures import throughput_by_bytes
 from suite.report.leaderboard import leaderboards
-from suite.report.publish import publish
+from suite.report.publish import Source, publish
 from suite.report.sheets import paper_sheet
-from suite.report.source import Source
 from suite.tables import settings
 from suite.tables.disk import disk_sheet, disk_verdict
-from suite.tables.figure_style import look
+from suite.tables.formatting import look
 from tests.unit.suite.report.report_scenes import disk_run, source
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, on_drive
 

@@ -15,12 +15,12 @@ from suite.compare.runs import NoComparison, read_run
 from suite.records.environment import Environment
 from suite.records.record import Cell, record_key
 from suite.records.store import RecordStore
+from suite.report.publish import read
 from suite.report.sheets import sheets
-from suite.report.source import read
 from suite.tables.comparison import comparison
 from suite.tables.sheet import to_csv, to_markdown
 from suite.tables.terminal import render
-from suite.validate.files import check_files, find_files
+from suite.validate import check_files, find_files
 from tests.unit.suite.fabricate import BASELINE, optimum, record, rounds
 
 STRANGE = (

@@ -14,8 +14,8 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.report.page import page
+from suite.report.publish import Source
 from suite.report.sheets import sheets
-from suite.report.source import Source
 from suite.tables.comparison import comparison
 from suite.tables.settings import CPU_CAVEAT
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records

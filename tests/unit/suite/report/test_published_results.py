@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.record import record_key
-from suite.records.status import Status
+from suite.records.record import Status, record_key
 from suite.records.store import RecordStore
-from suite.report.publish import differences
-from suite.report.source import read
+from suite.report.publish import differences, read
 from systems.registry import DISK as DISK_SYSTEMS
 from systems.registry import SYSTEMS
 from systems.selection import GROUPS

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from suite.records.record import Record
 from suite.records.store import RecordStore
 from suite.report.command import report_command
-from suite.report.source import read
+from suite.report.publish import read
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record
 
 app = typer.Typer()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.report.figures import figures
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
@@ -55,7 +55,7 @@ def test_on_a_gpu_a_table_on_the_host_stands_at_no_bytes_and_on_a_cpu_it_is_left
 def test_who_failed_or_was_not_timed_has_no_point():
     bad = [
         *fabricate.rounds("full_gpu", [fabricate.BASELINE] * 2),
-        *fabricate.rounds("same", [1.0, 1.0], computes_as="full_gpu"),
+        *fabricate.rounds("same", [1.0, 1.0], same_kernel_as="full_gpu"),
         *fabricate.rounds("failed", [1e6]),
         fabricate.record("failed", round=1, status=Status.TIMEOUT, reason="slow"),
         *fabricate.rounds("wrong", [1e6], checked=fabricate.verification(passed=False)),

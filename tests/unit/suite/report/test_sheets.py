@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.groups import group_records
-from suite.records.published import NOTE
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.groups import NOTE, group_records
+from suite.records.record import Record, Status
 from suite.report.leaderboard import leaderboards
 from suite.report.sheets import sheets
 from suite.tables.sheet import Sheet, to_csv, to_markdown

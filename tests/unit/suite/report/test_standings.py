@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.report.leaderboard import Leaderboard, leaderboards, standings
 from suite.tables.settings import sweeps
 from suite.tables.statistics import Estimate, met, relative_speed
@@ -125,7 +124,7 @@ def test_single_build_is_too_close_to_call_however_far_apart():
         ],
         [*sized("bad", SLOW, MIB)[:2], *unverified(sized("bad", SLOW, MIB)[2:])],
         [*sized("bad", SLOW[:2], MIB), record("bad", round=2, status=Status.TIMEOUT, reason="slow")],
-        sized("bad", SLOW, MIB, computes_as="full_gpu"),
+        sized("bad", SLOW, MIB, same_kernel_as="full_gpu"),
     ],
     ids=["wrong once", "unverified once", "timeout once", "not timed"],
 )
@@ -140,7 +139,7 @@ def test_who_is_not_ranked(bad):
         record("x", checked=verification(passed=False)),
         record("x", offloads=False, placement="host-resident"),
         record("x", status=Status.TIMEOUT),
-        record("x", computes_as="full_gpu"),
+        record("x", same_kernel_as="full_gpu"),
         record("x", status=Status.CRASHED, phase="turns"),
         record("full_gpu", setting={"device": "cpu"}, offloads=False),
     ],

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from suite.records.status import Status
-from suite.records.turns import Conditions, MachineState, Turns
+from suite.records.measured import Conditions, MachineState, Turns
+from suite.records.record import Status
 from suite.run.console.display import Display
 from suite.run.messages import CellResult, Progress
 from suite.run.process import Ended, Limits

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.records.record import Check, Verification
-from suite.records.status import Status
+from suite.records.record import Check, Status, Verification
 from suite.run.agreement import compared, largest_difference, path_of, same_arithmetic
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.reporter import Reporter

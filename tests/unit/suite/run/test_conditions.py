@@ -6,7 +6,7 @@ import types
 import psutil
 import pytest
 
-from suite.records.turns import Conditions, MachineState
+from suite.records.measured import Conditions, MachineState
 from suite.run import conditions
 from suite.run.conditions import MachineMonitor, disturbances, machine_state
 

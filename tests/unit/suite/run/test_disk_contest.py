@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
+from suite.records.record import Status
 from suite.records.scales import DISK_SCALES, SCALES
-from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.run.cell.setup import CellSetup
 from suite.run.console.choices import named_systems

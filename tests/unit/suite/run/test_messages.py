@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.messages import ANSWERS, CellResult, Progress, encode
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, verification

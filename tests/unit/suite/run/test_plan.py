@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.records.options import (
+from suite.records.command_line import (
     BadOption,
     OptimizerName,
 )

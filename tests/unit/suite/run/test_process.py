@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run import kill
 from suite.run.kill import MARK, kill_marked
 from suite.run.process import Limits, Worker, run_in_process

@@ -7,8 +7,7 @@ import pytest
 
 from suite.records.environment import VIRTUAL_DEVICE
 from suite.records.groups import group_records
-from suite.records.record import LATEST, Record
-from suite.records.status import Status
+from suite.records.record import LATEST, Record, Status
 from suite.records.store import RecordStore, to_text
 from suite.run import runner as module
 from suite.run.runner import Choice, Runner, exit_code

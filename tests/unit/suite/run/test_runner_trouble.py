@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
 from suite.run.locks import Locked, one_run_in, one_run_on

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run import start
 from suite.run.process import Limits, run_in_process
 from suite.run.start import Forkserver

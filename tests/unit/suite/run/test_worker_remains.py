@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run import logs
 from suite.run.kill import runs
 from suite.run.logs import Log, last_line

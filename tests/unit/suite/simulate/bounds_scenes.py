@@ -9,7 +9,7 @@ from listed_traces import ListedTrace, setting
 from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import CacheModel, Tally, replay
 from suite.simulate.trace import Trace, replayed
-from systems.freq_cache.planner.policy import level_of
+from systems.freq_cache.cache.policy import level_of
 
 SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

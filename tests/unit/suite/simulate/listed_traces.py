@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally, replay
 from suite.simulate.trace import Int64s, Trace
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 
 
 class ListedTrace(Trace):

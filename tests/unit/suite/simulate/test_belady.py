@@ -16,7 +16,7 @@ from listed_traces import setting
 
 from suite.simulate.models.belady import BeladyModel, CompulsoryModel
 from suite.simulate.models.model import replay
-from systems.freq_cache.planner.policy import level_of
+from systems.freq_cache.cache.policy import level_of
 
 
 @pytest.mark.parametrize("bypass", ["off", "on"])

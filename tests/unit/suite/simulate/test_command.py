@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate import command, show
 from suite.simulate.models.registry import load
 from suite.simulate.options import parse_ratios

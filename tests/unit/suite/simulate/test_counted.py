@@ -8,7 +8,7 @@ from listed_traces import ListedTrace, setting
 from test_curves import zipf_trace
 from test_curves_command import run
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate import curves_command as command
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats

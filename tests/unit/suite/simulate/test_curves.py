@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.trace import SomeTables

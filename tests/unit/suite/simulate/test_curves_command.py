@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.curves import miss_curves
 from suite.simulate.curves_command import curve_sizes, curves_command
 from suite.simulate.models.model import Span

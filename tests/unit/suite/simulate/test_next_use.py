@@ -18,7 +18,7 @@ from suite.simulate import trace as traces
 from suite.simulate.models.model import CannotReplay
 from suite.simulate.models.next_use import NextUses, next_uses
 from suite.simulate.trace import replayed
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 
 
 @FEW

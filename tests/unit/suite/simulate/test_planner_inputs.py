@@ -10,7 +10,7 @@ from test_slots_by_table import curve_of
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate import planner_inputs as module
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span

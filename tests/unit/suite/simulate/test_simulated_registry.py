@@ -3,7 +3,7 @@
 import pytest
 from listed_traces import setting, skewed_trace
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.models.model import CacheModel, RowBytes, Tally, replay
 from suite.simulate.models.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
 from suite.simulate.trace import Seen

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
-from suite.records.options import BadOption
+from suite.records.command_line import BadOption
 from suite.simulate.curves import Curve, Curves, Depths, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
 from suite.simulate.trace import SomeTables
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.collection import CachedEmbeddingBagCollection
+from systems.freq_cache import CachedEmbeddingBagCollection
 
 
 def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.simulate.lru_stacks import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
-from systems.freq_cache.planner.planner import Ids
+from systems.freq_cache.cache.plan import Ids
 
 
 class ListedStack:

@@ -6,9 +6,8 @@ from math import exp
 from typing import Any
 
 from suite.records.groups import is_baseline
-from suite.records.measured import DriveSpeed, HeldMemory
+from suite.records.measured import CgroupLimit, DriveSpeed, DriveTraffic
 from suite.records.record import Record
-from suite.records.turns import DriveTraffic
 from tests.unit.suite.fabricate import GB, record, turns
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -26,7 +25,7 @@ DRIVE = DriveSpeed(
 
 def full_ram(budget: int = GIB, **changes: Any) -> list[Record]:
     """All rows in RAM."""
-    return on_drive("full_ram", 1.0, alone=1.0, budget=budget, offloads=False, knew="nothing", **changes)
+    return on_drive("full_ram", 1.0, alone=1.0, budget=budget, offloads=False, prior_knowledge="nothing", **changes)
 
 
 def contest(
@@ -121,9 +120,9 @@ def on_drive(
     return found
 
 
-def held(budget: int) -> HeldMemory:
+def held(budget: int) -> CgroupLimit:
     """All but a hundredth of the budget in use, on top of 2 GB."""
-    return HeldMemory(
+    return CgroupLimit(
         how="memory control group, version 2",
         without_rows_bytes=2 * GB,
         limit_bytes=2 * GB + budget,

@@ -14,11 +14,10 @@ import pytest
 from rich.console import Console
 
 from suite.records.groups import Group, group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
-from suite.tables.quantities import amount, binary_bytes, duration, percent, relative
+from suite.tables.formatting import amount, binary_bytes, duration, percent, relative
 from suite.tables.sheet import Block, to_csv, to_markdown
 from suite.tables.statistics import Estimate
 from suite.tables.terminal import render
@@ -190,10 +189,10 @@ def test_terminal_of_any_width_shows_every_number_whole(width: int) -> None:
 def test_main_columns_of_all_systems_are_one_table_at_120_characters() -> None:
     words = "training frequencies, next batch"
     runs = [
-        record("full_gpu", knew="nothing"),
-        record("freq_cache", knew=words),
-        record("freq_cache[policy=lfu]", knew="the past, next batch"),
-        record("torchrec_uvm_caching", knew="the past, next 2 batches"),
+        record("full_gpu", prior_knowledge="nothing"),
+        record("freq_cache", prior_knowledge=words),
+        record("freq_cache[policy=lfu]", prior_knowledge="the past, next batch"),
+        record("torchrec_uvm_caching", prior_knowledge="the past, next 2 batches"),
         record("reference", status=Status.UNSUPPORTED),
     ]
     text = rendered(120, [only_group(runs)])

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from suite.records.groups import group_records
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.tables.comparison import comparison
 from suite.tables.disk import Step, disk_blocks, disk_verdict, rows_on_drive
 from suite.tables.settings import sweeps

@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import Group, group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.columns import REST
 from suite.tables.comparison import comparison, line_of, rows_of
-from suite.tables.quantities import MISSING
+from suite.tables.formatting import MISSING
 from suite.tables.rows import Row, merged_rows
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
 
@@ -47,7 +46,12 @@ def test_repeat_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
     rows = rows_of(group)
     again = rows[2]
     assert [row.system for row in rows[:3]] == ["reference", "full_gpu", "full_gpu (again)"]
-    assert (again.again, again.ratio, again.auroc, again.host_peak_rss_bytes) == (True, pytest.approx(1), None, None)
+    assert (again.baseline_repeat, again.ratio, again.auroc, again.host_peak_rss_bytes) == (
+        True,
+        pytest.approx(1),
+        None,
+        None,
+    )
     assert again.records == rows[1].records == group.rounds_by_system["full_gpu"]
     assert again.ratio_high is not None
     assert [row.noise for row in rows] == [pytest.approx(again.ratio_high - 1, rel=0.02)] * len(rows)
@@ -61,14 +65,14 @@ def test_repeat_that_seems_slower_widens_the_noise_floor() -> None:
 
 def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
     row = row_of(cpu_run(), "fbgemm_uvm")
-    assert (row.computes_as, row.steps_per_s, row.ratio, row.epoch_s, row.target_s) == ("full_gpu", *[None] * 4)
-    assert (row.auroc, row.knew, row.builds) == (pytest.approx(0.7911), "nothing", 0)
+    assert (row.same_kernel_as, row.steps_per_s, row.ratio, row.epoch_s, row.target_s) == ("full_gpu", *[None] * 4)
+    assert (row.auroc, row.prior_knowledge, row.builds) == (pytest.approx(0.7911), "nothing", 0)
     # where that system does not run, this one is timed
     timed = record("fbgemm_uvm")
     assert timed.measurement is not None
-    measurement = timed.measurement.model_copy(update={"computes_as": "full_gpu"})
+    measurement = timed.measurement.model_copy(update={"same_kernel_as": "full_gpu"})
     row = row_of([timed.model_copy(update={"measurement": measurement})], "fbgemm_uvm")
-    assert (row.computes_as, row.steps_per_s) == (None, pytest.approx(50))
+    assert (row.same_kernel_as, row.steps_per_s) == (None, pytest.approx(50))
 
 
 def test_wrong_baseline_measures_nobody() -> None:
@@ -172,7 +176,7 @@ def test_verification_says_how_close(checked: object, word: str) -> None:
 def test_frame_has_a_line_per_row_and_keeps_bytes_whole_where_some_are_missing() -> None:
     table = comparison(group_records(gpu_run() + cpu_run())).frame
     assert str(table["device_rows_bytes"].dtype) == "Int64"
-    again = table[table["again"]]
+    again = table[table["baseline_repeat"]]
     assert list(again["system"]) == ["full_gpu (again)"] * 2
     keys = [one.key for one in rounds("full_gpu", [BASELINE] * 3)]
     assert again.iloc[0]["records"] == " ".join(keys)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from suite.records.groups import group_records
+from suite.records.measured import Conditions, MachineState
 from suite.records.record import Record
-from suite.records.turns import Conditions, MachineState
 from suite.tables.settings import CPU_CAVEAT, caption
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record, rounds
 
@@ -35,7 +35,7 @@ def test_systems_that_raced_elsewhere_are_named() -> None:
     others = [record(name, setting={"turn_steps": 1}) for name in ("full_gpu", "a")]
     turns = "1 round x 3 builds x 4 turns of 1 step, one process, cache[tier=disk]: own process;"
     assert turns in captioned([*others, apart])
-    assert "turns of" not in captioned([record("a", computes_as="full_gpu")])
+    assert "turns of" not in captioned([record("a", same_kernel_as="full_gpu")])
 
 
 def test_of_several_tables_in_one_the_widest_noise_is_told_and_no_size() -> None:

@@ -69,7 +69,7 @@ def test_system_without_a_baseline_beside_it_has_a_speed_and_no_ratio() -> None:
     found = speed_of([alone], [record("full_gpu")])
     assert (found["ratio"], found["steps_per_s"]) == (None, pytest.approx(25.0))
     assert relative_speed([alone], [record("full_gpu")]) is None
-    assert speed_of([record("fbgemm_uvm", computes_as="full_gpu")], [record("full_gpu")]) == {}
+    assert speed_of([record("fbgemm_uvm", same_kernel_as="full_gpu")], [record("full_gpu")]) == {}
 
 
 def test_interval_is_students_t_on_the_logarithms() -> None:

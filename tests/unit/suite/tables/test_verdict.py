@@ -13,8 +13,7 @@ import pytest
 from scipy.stats import t
 
 from suite.records.groups import group_records
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, record, shuffled, verification
 
@@ -70,7 +69,7 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             cpu("freq_cache", 0.93),
             cpu("freq_cache[policy=lfu]", 0.931),
             cpu("torchrec_uvm", 0.97),
-            cpu("fbgemm_uvm", 1.0, computes_as="full_gpu"),
+            cpu("fbgemm_uvm", 1.0, same_kernel_as="full_gpu"),
             cpu("reference", 0.8),
             cpu("no_embeddings", 1.5, checked=verification(passed=False)),
         ],
@@ -224,7 +223,7 @@ SCENES: dict[str, tuple[list[Record], str]] = {
         "Nothing can be said beside full_gpu, which took no part.",
     ),
     "nothing but the baseline and its own kernel": (
-        [cpu_baseline(0.01), cpu("fbgemm_uvm", 1.0, computes_as="full_gpu")],
+        [cpu_baseline(0.01), cpu("fbgemm_uvm", 1.0, same_kernel_as="full_gpu")],
         "Nothing to compare: no system beside full_gpu can be judged.",
     ),
     "yardsticks, and a system with a bad round": (

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from suite.records.record import Record
-from suite.records.status import Status
-from suite.validate.files import Checked, check_files
+from suite.records.record import Record, Status
+from suite.validate import Checked, check_files
 from tests.unit.suite.fabricate import measurement, optimum, record, verification
 from tests.unit.suite.validate.validate_scenes import changed, everything, stored
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.records.store import RecordStore, to_text
-from suite.validate.files import Checked, check_files
+from suite.validate import Checked, check_files
 from tests.unit.suite.fabricate import record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, changed, everything, stored
 

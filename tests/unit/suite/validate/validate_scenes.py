@@ -7,8 +7,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import app
-from suite.records.record import Record
-from suite.records.status import Status
+from suite.records.record import Record, Status
 from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, record, verification
 

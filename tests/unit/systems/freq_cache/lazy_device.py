@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from systems.freq_cache.cache import staging, transfer
+from systems.freq_cache.cache import staging
 from systems.freq_cache.tiers.layout import RowLayout
 
 RUNNING = threading.RLock()
@@ -121,9 +121,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     namespace = SimpleNamespace(**{**vars(torch), "cuda": cuda, "empty": empty})
-    for module in (transfer, staging):
-        monkeypatch.setattr(module, "torch", namespace)
-    monkeypatch.setattr(transfer, "_has_streams", lambda _: True)
+    monkeypatch.setattr(staging, "torch", namespace)
+    monkeypatch.setattr(staging, "_has_streams", lambda _: True)
     monkeypatch.setattr(RowLayout, "empty", records)
     monkeypatch.setattr(
         torch.Tensor, "record_stream", lambda self, stream: USERS.setdefault(self.data_ptr(), []).append(stream)

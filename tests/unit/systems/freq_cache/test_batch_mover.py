@@ -11,15 +11,13 @@ from torch import Tensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.features import Group
-from systems.freq_cache.cache import traffic as traffic_module
-from systems.freq_cache.cache.mover import BatchMover, Planned
+from systems.freq_cache.cache import plan as plan_module
+from systems.freq_cache.cache.mover import BatchMover, Planned, Writer
+from systems.freq_cache.cache.plan import CacheCounters, Plan, counters_of
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.cache.traffic import Traffic, counters_of
-from systems.freq_cache.cache.transfer import Transfer
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.tiers.host_memory import HostTier
+from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import HostTier
 from systems.threads import Worker
 from tests.contract.scenes import table
 
@@ -60,7 +58,7 @@ class Scene:
         )
         self.writer = Writer(self.tier, worker)
         self.mover = BatchMover(self.pool, tier=self.tier, writer=self.writer, transfer=Transfer(CPU), rows=rows)
-        self.traffic = Traffic()
+        self.traffic = CacheCounters()
 
     def plan(self, batch: int, *, fetch: dict[int, int], after: list[int], back: dict[int, int]) -> Planned:
         """`fetch`, `back`: slots by row."""
@@ -99,7 +97,7 @@ def worker() -> Iterator[Worker]:
 def trained(scene: Scene) -> None:
     """Rows 1, 2 and 3 are in slots and differ from the slow tier; what leaves from now on stays on its way."""
     scene.mover.move(scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={}), scene.traffic)
-    scene.traffic = Traffic()
+    scene.traffic = CacheCounters()
     scene.pool.weights[:3] += 100
     scene.tier.gate.clear()
 
@@ -177,7 +175,7 @@ def test_rows_that_are_home_are_all_read_ahead(worker: Worker) -> None:
 
 def test_waits_are_counted_where_they_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(rows=2, worker=None)
-    monkeypatch.setattr(traffic_module, "time", SimpleNamespace(perf_counter=lambda: scene.tier.clock))
+    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: scene.tier.clock))
     first = scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={})
     scene.mover.move(first, scene.traffic)  # nothing was sent ahead: two reads
     second = scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0, 2: 1, 3: 2})

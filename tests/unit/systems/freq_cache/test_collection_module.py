@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagCollection
 
-from systems.contract import Purpose, Tier
-from systems.freq_cache.initial_rows import uniform_rows
+from systems.contract import MemoryUse, Tier
+from systems.freq_cache.initial_rows import first_rows_of
 from tests.contract.scenes import assert_same, evaluate, snapshot, table
 from tests.unit.systems.freq_cache.collection_training import ADAGRAD, TABLES, batch, built, train
 
@@ -23,8 +23,7 @@ def test_first_rows_follow_from_the_seed_alone_whatever_the_tier(tmp_path: Path)
     on_host = built(tables, seed=7)
     wanted = {}
     for number, one in enumerate(tables):
-        everything = torch.arange(one.num_embeddings)
-        rows = uniform_rows(everything, rows=one.num_embeddings, dim=one.embedding_dim, seed=7, stream=number)
+        rows = first_rows_of([one], seed=7, streams=[number])(torch.arange(one.num_embeddings))
         wanted[f"{one.name}.weight"] = rows.half().float() if one.name == "tags" else rows
     assert_same(snapshot(on_host), wanted)
     assert_same(snapshot(built(tables, seed=7, directory=tmp_path)), wanted)
@@ -120,20 +119,20 @@ def test_memory_is_what_the_live_arrays_take(on_disk: bool, ratio: float, tmp_pa
     state = storage_bytes(*(values for cache in caches for values in cache.pool.state.values()))
     # fbgemm wants a row of its own for every table, beside those that they share
     spare = sum(len(cache.tables) - 1 for cache in caches)
-    assert weights - found[Tier.DEVICE, Purpose.ROWS] == 8 * 4 * spare
-    assert 0 <= state - found[Tier.DEVICE, Purpose.STATE] <= 8 * 4 * spare
+    assert weights - found[Tier.DEVICE, MemoryUse.ROWS] == 8 * 4 * spare
+    assert 0 <= state - found[Tier.DEVICE, MemoryUse.STATE] <= 8 * 4 * spare
     extra = [values for c in caches for pool in c.pools[1:] for values in (pool.weights, *pool.state.values())]
     assert bool(extra) == (ratio == 0.01)
-    assert found[Tier.DEVICE, Purpose.STAGING] >= storage_bytes(*extra) + 4 * 128
+    assert found[Tier.DEVICE, MemoryUse.STAGING] >= storage_bytes(*extra) + 4 * 128
     planned = sum(array.nbytes for cache in caches for array in arrays(cache.planner))
     kept = sum(array.nbytes for cache in caches for array in arrays(cache.tier)) if on_disk else 0
-    assert found[Tier.HOST, Purpose.INDEX] + found[Tier.HOST, Purpose.STAGING] == planned + kept
+    assert found[Tier.HOST, MemoryUse.INDEX] + found[Tier.HOST, MemoryUse.STAGING] == planned + kept
     slow = Tier.DISK if on_disk else Tier.HOST
     if on_disk:
         held = sum((tmp_path / f"cache_{at}" / "rows.bin").stat().st_size for at in range(len(caches)))
     else:
         held = storage_bytes(*(cache.tier.records for cache in caches))
-    unfilled = held - found[slow, Purpose.ROWS] - found[slow, Purpose.STATE]
+    unfilled = held - found[slow, MemoryUse.ROWS] - found[slow, MemoryUse.STATE]
     assert 0 <= unfilled < (4096 * len(caches) if on_disk else 1)  # a file ends with a whole block
 
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from systems.freq_cache import threads
-from systems.freq_cache.tiers import copies
-from systems.freq_cache.tiers.copies import put_rows
+from systems.freq_cache import compiled
+from systems.freq_cache.compiled import put_rows
 
 ROWS, COUNT = 500, 300
 
@@ -19,8 +18,8 @@ def rows_and_values(shape, dtype):
 
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
 def parts(request, monkeypatch):
-    monkeypatch.setattr(threads, "cores", lambda: request.param)
-    monkeypatch.setattr(copies, "_PART_BYTES", 64)
+    monkeypatch.setattr(compiled, "cores", lambda: request.param)
+    monkeypatch.setattr(compiled, "_PART_BYTES", 64)
 
 
 @pytest.mark.parametrize("numbers", [torch.int32, torch.int64])

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from systems import registry
 from systems.contract import OptimizerKind
-from systems.freq_cache.cache.transfer import D2HCopy
-from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.collection import arguments
-from systems.freq_cache.tiers.host_memory import HostTier
+from systems.freq_cache import arguments
+from systems.freq_cache.cache.mover import Writer
+from systems.freq_cache.cache.staging import D2HCopy
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier
 from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train
 from tests.faults.freq_cache_training import batch, learn, plain_after, started
 from tests.unit.systems.freq_cache import lazy_device
@@ -32,15 +31,15 @@ def interpreted(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TRITON_INTERPRET", "1")
         refused = arguments.refused
         monkeypatch.setattr(arguments, "refused", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
-    import systems.freq_cache.tiers.exchange  # noqa: F401 - in this environment
+    import systems.freq_cache.tiers.copy_kernels  # noqa: F401 - in this environment
 
 
 @torch.library.custom_op("tests_of_the_cache::exchange", mutates_args=("records", "packed"))
 def _queued(records: Tensor, rows: Tensor, packed: Tensor, gathers: bool) -> None:
     """The kernel as an operator, which a stream can keep for later."""
-    from systems.freq_cache.tiers import exchange
+    from systems.freq_cache.tiers import copy_kernels
 
-    exchange.copy_rows(records, rows, packed, gathers=gathers)
+    copy_kernels.copy_rows(records, rows, packed, gathers=gathers)
 
 
 @pytest.mark.parametrize(
@@ -76,19 +75,19 @@ def test_training_on_a_device_that_does_everything_late_or_gathers_early_is_plai
 ) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernel is compiled here: memory of the host is not its to read")
-    from systems.freq_cache.tiers import exchange
+    from systems.freq_cache.tiers import copy_kernels
 
     def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
         if gathers_early:
             stream = collection.caches[0]._mover.transfer._in
             with lazy_device.RUNNING:  # Triton interprets in one thread at a time
                 stream.run(len(stream.work))  # what it is queued behind
-                exchange.copy_rows(records, rows, out, gathers=True)
+                copy_kernels.copy_rows(records, rows, out, gathers=True)
         else:
             _queued(records, rows, out, True)
 
-    monkeypatch.setattr(exchange, "gather", gather)
-    monkeypatch.setattr(exchange, "scatter", lambda records, rows, values: _queued(records, rows, values, False))
+    monkeypatch.setattr(copy_kernels, "gather", gather)
+    monkeypatch.setattr(copy_kernels, "scatter", lambda records, rows, values: _queued(records, rows, values, False))
     late = (*lazy_device._LATER, torch.ops.tests_of_the_cache.exchange.default)
     monkeypatch.setattr(lazy_device, "_LATER", late)
     lazy_device.install(monkeypatch)

@@ -15,23 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
-from systems.freq_cache.cache.transfer import Transfer
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier
 
 ROOT = Path(__file__).resolve().parents[4]
 TYPES = (torch.float32, torch.float16, torch.int32, torch.uint8)
 
 
-@pytest.fixture(scope="module")
-def exchange(device: torch.device) -> ModuleType:
+@pytest.fixture(scope="module", name="copy_kernels")
+def copy_kernels_module(device: torch.device) -> ModuleType:
     pytest.importorskip("triton")
     with pytest.MonkeyPatch.context() as patch:
         if device.type == "cpu":
             patch.setenv("TRITON_INTERPRET", "1")
-        from systems.freq_cache.tiers import exchange
-    return exchange
+        from systems.freq_cache.tiers import copy_kernels
+    return copy_kernels
 
 
 def records_of(rows: int, width: int, dtype: torch.dtype, device: torch.device, *, seed: int) -> torch.Tensor:
@@ -54,7 +53,7 @@ def bits(records: torch.Tensor) -> torch.Tensor:
     data=st.data(),
 )
 def test_what_is_gathered_and_scattered_is_what_torch_says(
-    exchange: ModuleType,
+    copy_kernels: ModuleType,
     device: torch.device,
     all_rows: int,
     width: int,
@@ -68,17 +67,17 @@ def test_what_is_gathered_and_scattered_is_what_torch_says(
     values = records_of(rows.numel(), width, dtype, device, seed=2)
     out = torch.empty_like(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "PROGRAMS", programs)
-        patch.setattr(exchange, "_WORDS", 2048)  # so few that a program takes several blocks
-        exchange.gather(records, rows, out)
+        patch.setattr(copy_kernels, "PROGRAMS", programs)
+        patch.setattr(copy_kernels, "_WORDS", 2048)  # so few that a program takes several blocks
+        copy_kernels.gather(records, rows, out)
         assert torch.equal(bits(out), bits(records)[rows.cpu()])
         expected = bits(records).clone()
         expected[rows.cpu()] = bits(values)
-        exchange.scatter(records, rows, values)
+        copy_kernels.scatter(records, rows, values)
     assert torch.equal(bits(records), expected)
 
 
-def test_rows_beyond_the_reach_of_32_bits_are_found(exchange: ModuleType) -> None:
+def test_rows_beyond_the_reach_of_32_bits_are_found(copy_kernels: ModuleType) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernel is compiled here: memory of the host is not its to read")
     width, last = 3, 2**31 // 3 + 10  # elements are bytes
@@ -86,10 +85,10 @@ def test_rows_beyond_the_reach_of_32_bits_are_found(exchange: ModuleType) -> Non
     records = torch.frombuffer(block, dtype=torch.uint8).view(-1, width)
     rows = torch.tensor([last, 5])
     values = torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.uint8)
-    exchange.scatter(records, rows, values)
+    copy_kernels.scatter(records, rows, values)
     assert torch.equal(records[rows], values)
     out = torch.empty_like(values)
-    exchange.gather(records, rows, out)
+    copy_kernels.gather(records, rows, out)
     assert torch.equal(out, values)
 
 
@@ -113,10 +112,10 @@ class Launches:
 
 @pytest.mark.parametrize(("state", "kernels"), [({}, 2), ({"sum": 1}, 4)])
 def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinned(
-    exchange: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch, state: dict[str, int], kernels: int
+    copy_kernels: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch, state: dict[str, int], kernels: int
 ) -> None:
-    launches = Launches(exchange._exchange)
-    monkeypatch.setattr(exchange, "_exchange", launches)
+    launches = Launches(copy_kernels._exchange)
+    monkeypatch.setattr(copy_kernels, "_exchange", launches)
     layout = RowLayout(4, torch.float32, state)  # records of 16 or 20 bytes
     tier, transfer = PinnedTier(50, layout, device, exchanges=True), Transfer(device)
     assert not tier.records.any()
@@ -135,15 +134,16 @@ from itertools import product
 from triton import compile, next_power_of_2
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from systems.freq_cache.tiers import exchange
+from systems.freq_cache.tiers import copy_kernels
 
 pointers = {"records": "*i32", "rows": "*i32", "packed": "*i32", "count": "i32"}
 aligned = {(at,): [["tt.divisibility", 16]] for at in (0, 2)}
 for width, gathers, capability in product((128, 129), (False, True), (80, 90)):
     columns = next_power_of_2(width)
-    constants = {"width": width, "columns": columns, "block": exchange._WORDS // columns, "gathers": gathers}
-    source = ASTSource(exchange._exchange, {**pointers, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
-    made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": exchange._WARPS})
+    constants = {"width": width, "columns": columns, "block": copy_kernels._WORDS // columns, "gathers": gathers}
+    signature = {**pointers, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(copy_kernels._exchange, signature, constants, aligned)
+    made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": copy_kernels._WARPS})
     print(width, len(made.asm["cubin"]) > 0, "ld.global.v4" in made.asm["ptx"], "st.global.v4" in made.asm["ptx"])
 """
 

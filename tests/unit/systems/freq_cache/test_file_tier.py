@@ -6,6 +6,7 @@ import random
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from torch import Tensor
 
-from systems.contract import Purpose, Tier
-from systems.freq_cache.tiers import file, positions
+from systems.contract import MemoryUse, Tier
+from systems.freq_cache.tiers import file, row_map
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile
@@ -26,20 +27,18 @@ ROWS = 200
 LAYOUT = RowLayout(4, torch.float32, {"sum": 1})
 
 
-def first_weights(ids: Tensor, out: Tensor) -> None:
-    out.copy_(ids[:, None] + torch.arange(out.shape[1]) / 10)
+def first_weights(ids: Tensor, *, dim: int) -> Tensor:
+    return ids[:, None] + torch.arange(dim) / 10
 
 
 def first_records(rows: int, layout: RowLayout = LAYOUT) -> Tensor:
     records = torch.zeros(rows, layout.width, dtype=layout.dtype)
-    weights = torch.empty(rows, layout.dim)
-    first_weights(torch.arange(rows), weights)
-    layout.weights(records).copy_(weights)
+    layout.weights(records).copy_(first_weights(torch.arange(rows), dim=layout.dim))
     return records
 
 
 def opened(directory: Path, *, rows: int = ROWS, layout: RowLayout = LAYOUT) -> FileTier:
-    return FileTier(directory, rows=rows, layout=layout, initialize=first_weights)
+    return FileTier(directory, rows=rows, layout=layout, initialize=partial(first_weights, dim=layout.dim))
 
 
 def read(tier: FileTier, rows: Tensor | None = None) -> Tensor:
@@ -136,7 +135,7 @@ def test_rewriting_the_same_rows_does_not_grow_the_disk_without_bound(tier: File
         tier.write(torch.randperm(ROWS)[: ROWS // 2], torch.full((ROWS // 2, LAYOUT.width), float(round_)))
         if commits:
             tier.commit({})
-        sizes.append(tier.memory()[Tier.DISK, Purpose.ROWS] // (4 * LAYOUT.dim))
+        sizes.append(tier.memory()[Tier.DISK, MemoryUse.ROWS] // (4 * LAYOUT.dim))
     # at most: the rows, those retired since the last commit, a third of all free, one batch more
     assert max(sizes) <= (ROWS + ROWS // 2) * 1.5 + ROWS // 2
     assert len(set(sizes[30:])) == 1
@@ -262,7 +261,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
     tier: FileTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 2 * ROWS + 20  # as with 10**9 rows: two for each, and some
-    for module in (file, positions):
+    for module in (file, row_map):
         monkeypatch.setattr(module, "MOST_POSITIONS", most)
     now, chance = first_records(ROWS), random.Random(7)
     for step in range(200):
@@ -284,7 +283,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
 def test_write_beyond_the_last_position_is_refused_and_changes_nothing(
     tier: FileTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (file, positions):
+    for module in (file, row_map):
         monkeypatch.setattr(module, "MOST_POSITIONS", ROWS + 10)
     tier.write(torch.arange(ROWS), torch.ones(ROWS, LAYOUT.width))
     tier.commit({})

@@ -8,13 +8,12 @@ import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache import CachedEmbeddingBagCollection, commits
 from systems.freq_cache.cache.mover import RowMover
+from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.collection.pipeline import PlanningFailed
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.saving import commits
-from systems.freq_cache.saving.streamed import streamed
+from systems.freq_cache.checkpoint import streamed
+from systems.freq_cache.pipeline import PlanningFailed
 from systems.threads import Task
 
 ROWS, DIM, IDS = 200, 4, 16

@@ -9,11 +9,10 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from systems.features import FeatureGroups
-from systems.freq_cache import LRU
-from systems.freq_cache.cache import traffic
+from systems.freq_cache import LRU, arguments, pipeline
+from systems.freq_cache.cache import plan
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.collection import arguments, pipeline
-from systems.freq_cache.tiers.host_memory import HostTier
+from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.contract.scenes import batch_of
 from tests.faults.freq_cache_training import TWO_WIDTHS, batch, built, learn, started
 
@@ -73,7 +72,7 @@ def test_time_that_training_spends_on_plans_and_reads_is_counted(monkeypatch: py
         read(tier, rows, out)
 
     monkeypatch.setattr(HostTier, "read", slow_read)
-    for module in (pipeline, traffic):
+    for module in (pipeline, plan):
         monkeypatch.setattr(module, "time", clock)
     collection = started(policy=lambda rows: Slow())
     for step in range(5):

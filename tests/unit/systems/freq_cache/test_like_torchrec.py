@@ -11,9 +11,9 @@ from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection, CachedEmbeddingCollection
-from systems.freq_cache.cache.transfer import D2HCopy
-from systems.freq_cache.collection.batches import parts_on_host
-from systems.freq_cache.collection.optimizers import sparse_optimizer
+from systems.freq_cache.arguments import sparse_optimizer
+from systems.freq_cache.batches import parts_on_host
+from systems.freq_cache.cache.staging import D2HCopy
 from tests.contract.scenes import batch_of, snapshot
 
 SGD = {"optimizer": torch.optim.SGD, "optimizer_kwargs": {"lr": 0.5}, "cache_ratio": 0.5}

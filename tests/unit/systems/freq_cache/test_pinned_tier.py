@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from systems.freq_cache.tiers import pinned as pinned_tier
+from systems.freq_cache.tiers import slow_tier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier
 
 LAYOUT = RowLayout(8, torch.float32, {"sum": 1})
 CUDA = torch.device("cuda:0")
@@ -53,7 +53,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
         cudart=lambda: made, synchronize=lambda device: made.calls.append("synchronize"), device=lambda _: nullcontext()
     )
     seen = SimpleNamespace(cuda=cuda, as_tensor=lambda seen, device: torch.from_numpy(as_numpy(seen)), ones=made.launch)
-    monkeypatch.setattr(pinned_tier, "torch", SimpleNamespace(**{**vars(torch), **vars(seen)}))
+    monkeypatch.setattr(slow_tier, "torch", SimpleNamespace(**{**vars(torch), **vars(seen)}))
     yield made
 
 
@@ -77,7 +77,7 @@ def test_all_of_the_block_is_registered_and_seen_where_it_is(runtime: Runtime, d
 
 def test_device_that_would_see_a_copy_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     copies = {"as_tensor": lambda seen, device: torch.from_numpy(as_numpy(seen).copy())}
-    monkeypatch.setattr(pinned_tier, "torch", SimpleNamespace(**{**vars(pinned_tier.torch), **copies}))
+    monkeypatch.setattr(slow_tier, "torch", SimpleNamespace(**{**vars(slow_tier.torch), **copies}))
     with pytest.raises(RuntimeError, match="cuda:0 does not see pinned rows where the host has them: keep the rows"):
         PinnedTier(50, LAYOUT, CUDA)
     assert not runtime.registered

@@ -20,8 +20,9 @@ from planner_traces import (
     zipf_batches,
 )
 
-from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.planner import OutsideTable, Planner
+from systems.freq_cache.cache import loops
+from systems.freq_cache.cache.plan import OutsideTable
+from systems.freq_cache.cache.planner import Planner
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planner_traces import POLICIES, SETTINGS, Both, ids_of, same_policies, zipf_batches
 
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LEVELS, LRU, Int32s
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LEVELS, LRU, Int32s
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.planner.policy import LEVELS, LFU, LRU, Policy, StaticFrequency, level_of
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LEVELS, LFU, LRU, Policy, StaticFrequency, level_of
 
 NAMES = ("static", "lfu", "lru")
 SETTINGS = settings(max_examples=80, deadline=None)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from systems.freq_cache.planner.queues import CHUNK, EMPTY, Queues, empty_queues, pop, push
+from systems.freq_cache.cache.policy import CHUNK, EMPTY, Queues, empty_queues, pop, push
 
 
 def content(queues: Queues, queue: int) -> list[int]:

@@ -7,8 +7,8 @@ import torch
 
 from systems.answers import Rows
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import HostTier
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

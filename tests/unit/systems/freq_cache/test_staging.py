@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from systems.contract import Purpose, Tier
+from systems.contract import MemoryUse, Tier
 from systems.freq_cache import sizing
-from systems.freq_cache.cache import transfer
-from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
-from systems.freq_cache.cache.transfer import Transfer
-from systems.freq_cache.tiers.host_memory import HostTier
+from systems.freq_cache.cache import staging
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier
 from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import batch, learn, plain_after, started
 from tests.unit.systems.freq_cache import lazy_device
@@ -88,7 +86,7 @@ def test_training_on_a_device_that_does_everything_late_is_plain_training(
     tier: str, look_ahead: int, batch_lookups: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lazy_device.install(monkeypatch)
-    monkeypatch.setattr("systems.freq_cache.collection.arguments.refused", lambda spec: "")
+    monkeypatch.setattr("systems.freq_cache.arguments.refused", lambda spec: "")
     collection = started(
         look_ahead=look_ahead,
         batch_lookups=batch_lookups,
@@ -111,7 +109,7 @@ def test_records_on_their_way_have_the_room_that_the_account_says(monkeypatch: p
     places = [*(entry._device for entry in mover._entries), mover._exit._device]
     taken = sum(place.nbytes for place in places)
     assert taken == 3 * sizing.staging_rows(collection.spec, cache.pool.slots) * cache.tier.layout.record_bytes
-    assert cache.memory()[Tier.DEVICE, Purpose.STAGING] == taken
+    assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken
     for step, features in enumerate(collection.announced(batch(step) for step in range(6))):
         learn(collection(features).values(), step)
         now = [*(entry._device for entry in mover._entries), mover._exit._device]
@@ -126,7 +124,7 @@ def test_training_thread_waits_for_no_event_where_staging_has_room_for_what_ente
 ) -> None:
     """With less room it waits until a lot has left pinned memory, which rows that are pinned themselves do not take."""
     lazy_device.install(monkeypatch)
-    monkeypatch.setattr("systems.freq_cache.collection.arguments.refused", lambda spec: "")
+    monkeypatch.setattr("systems.freq_cache.arguments.refused", lambda spec: "")
     monkeypatch.setattr(sizing, "staging_rows", lambda spec, slots: room)
     collection = started(look_ahead=look_ahead, batch_lookups=32, pinned=tier == "pinned")
     for step, features in enumerate(collection.announced(batch(step) for step in range(30))):
@@ -143,4 +141,4 @@ def test_waiting_for_the_device_is_done_asleep(monkeypatch: pytest.MonkeyPatch) 
     moves = Transfer(CPU)
     waited = [moves.pack(np.zeros(1, np.int32)).event, moves.to_host(torch.zeros(1)).event]
     assert all(event.blocking for event in waited)
-    assert transfer.blocking_event(lazy_device.COMPUTE).blocking
+    assert staging.blocking_event(lazy_device.COMPUTE).blocking

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from suite.records.options import parse_workloads
+from suite.records.command_line import parse_workloads
 from suite.run.cell.feed import FeedPlan, open_feed
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload

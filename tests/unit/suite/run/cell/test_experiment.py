@@ -7,7 +7,7 @@ import torch
 from torchmetrics.functional.classification import binary_auroc
 
 from suite.records.measured import FrequencySource
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run import memory_probes as memory
 from suite.run.cell import experiment, setup
 from suite.run.cell import stream as streams
@@ -63,7 +63,7 @@ def test_ok_cell_measures_quality_memory_and_traffic_and_no_speed(ran):
     assert measured.traffic.lookups == 2 * cell.batch_size * 13
     assert measured.traffic.hit_rate == 1.0
     assert measured.epoch_samples == 36_386_071
-    assert (measured.knew, measured.computes_as, measured.busy_between_steps) == ("nothing", None, False)
+    assert (measured.prior_knowledge, measured.same_kernel_as, measured.busy_between_steps) == ("nothing", None, False)
     timing = measured.timing
     assert timing.build_s + timing.verify_s + timing.evaluate_s + timing.train_s < timing.total_s
 

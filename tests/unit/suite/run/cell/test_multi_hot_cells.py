@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload

@@ -6,7 +6,7 @@ import io
 import pytest
 import torch
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.worker import _outcome

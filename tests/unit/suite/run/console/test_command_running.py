@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner
 from suite.run.console import command as cli

@@ -4,7 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from suite.records.status import Status
+from suite.records.record import Status
 from suite.run.console.choices import make_display
 from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay
 from suite.run.messages import Progress

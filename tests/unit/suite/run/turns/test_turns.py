@@ -6,14 +6,20 @@ from itertools import pairwise
 
 import pytest
 
-from suite.records.record import Check, Verification
-from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.measured import Turns
+from suite.records.record import Check, Status, Verification
 from suite.run.messages import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
 from suite.run.process import Limits
 from suite.run.turns import contest as module
 from suite.run.turns import session
-from suite.run.turns.arrangement import AGAIN, LONG_TURN, MemoryNeed, arrange, balanced_orders, who_takes_turns
+from suite.run.turns.arrangement import (
+    BASELINE_REPEAT,
+    LONG_TURN,
+    MemoryNeed,
+    arrange,
+    balanced_orders,
+    who_takes_turns,
+)
 from suite.run.turns.contest import hold
 from suite.run.turns.session import times_of
 from tests.faults.cells import tiny_cell
@@ -34,7 +40,13 @@ def entrant(system, *, host_gb=1, memory=None, **changes):
                 "device_reserved_bytes": None, "anatomy_bytes": {}, **(memory or {})}
     )  # fmt: skip
     found = found.model_copy(
-        update={"memory": memory, "computes_as": None, "shares_process": True, "busy_between_steps": False, **changes}
+        update={
+            "memory": memory,
+            "same_kernel_as": None,
+            "shares_process": True,
+            "busy_between_steps": False,
+            **changes,
+        }
     )
     exact = Verification(checks=(Check(name="sgd: losses", passed=True, max_difference=0.0, tolerance=0.0),))
     made = record(system, where=environment(gpu=False))
@@ -61,14 +73,14 @@ def test_every_system_has_every_place_and_follows_every_other_equally_often(syst
 
 
 def test_baseline_takes_turns_twice_and_kernels_of_others_not_at_all():
-    records = [entrant("reference"), entrant("full_gpu"), entrant("fbgemm_uvm", computes_as="full_gpu")]
+    records = [entrant("reference"), entrant("full_gpu"), entrant("fbgemm_uvm", same_kernel_as="full_gpu")]
     (contest,) = arrange(who_takes_turns(records), ROOM)
-    assert names(contest) == ["full_gpu", "full_gpu" + AGAIN, "reference"]
+    assert names(contest) == ["full_gpu", "full_gpu" + BASELINE_REPEAT, "reference"]
     assert (contest.way, contest.turns, contest.steps) == ("one process", 2, 1)
 
 
 def test_kernel_of_another_is_timed_where_that_other_one_is_not_there_or_failed():
-    alike, other = entrant("fbgemm_uvm", computes_as="full_gpu"), entrant("full_gpu")
+    alike, other = entrant("fbgemm_uvm", same_kernel_as="full_gpu"), entrant("full_gpu")
     failed = other.model_copy(update={"status": Status.CRASHED})
     assert who_takes_turns([alike]) == who_takes_turns([alike, failed]) == [alike]
 
@@ -76,7 +88,11 @@ def test_kernel_of_another_is_timed_where_that_other_one_is_not_there_or_failed(
 @pytest.mark.parametrize(
     ("host_gb", "way", "entrants"),
     [
-        (33, "two by two", [["full_gpu", "full_gpu" + AGAIN], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
+        (
+            33,
+            "two by two",
+            [["full_gpu", "full_gpu" + BASELINE_REPEAT], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]],
+        ),
         (60, "alone", [["full_gpu"], ["reference"], ["freq_cache"]]),
     ],
 )
@@ -113,7 +129,7 @@ def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not(
     records = [entrant(name) for name in ("full_gpu", "reference")]
     busy = [entrant(name, busy_between_steps=True) for name in ("freq_cache", "freq_cache[look_ahead=4]")]
     calm, long = arrange([*records, *busy], ROOM)
-    assert names(calm) == ["full_gpu", "full_gpu" + AGAIN, "reference"]
+    assert names(calm) == ["full_gpu", "full_gpu" + BASELINE_REPEAT, "reference"]
     assert names(long) == ["full_gpu", "freq_cache", "freq_cache[look_ahead=4]"]
     assert (calm.steps, long.steps > 1, long.way) == (1, True, "one process")
     pairs = arrange([*records, *busy], MemoryNeed(host=2 * GB, device=GB, disk=GB))
@@ -194,7 +210,7 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(h
         contest="c", way="one process", steps=1, system_s=ones, baseline="full_gpu", baseline_s=ones, losses="equal"
     )
     assert times == {"full_gpu": expected, "freq_cache": expected.model_copy(update={"system_s": twos})}
-    assert scene.hosts == [["full_gpu", "full_gpu" + AGAIN, "freq_cache"]]
+    assert scene.hosts == [["full_gpu", "full_gpu" + BASELINE_REPEAT, "freq_cache"]]
     assert Counter(scene.asked) == {
         (what, name): count
         for name in scene.hosts[0]
@@ -267,9 +283,9 @@ def test_progress_says_whose_turn_it_is_and_how_the_ratios_stand(tmp_path, monke
     told = []
     hold(contest, limits=LIMITS, log=tmp_path / "turns.log", on_progress=told.append)
     assert told[0].phase == "build full_gpu"
-    assert {"full_gpu", "full_gpu" + AGAIN, "freq_cache"} < {one.phase for one in told}
+    assert {"full_gpu", "full_gpu" + BASELINE_REPEAT, "freq_cache"} < {one.phase for one in told}
     assert (told[-1].step, told[-1].steps) == (12, 12)
-    assert told[-1].ratios == {"full_gpu" + AGAIN: 1.0, "freq_cache": 0.5}
+    assert told[-1].ratios == {"full_gpu" + BASELINE_REPEAT: 1.0, "freq_cache": 0.5}
 
 
 def test_without_a_baseline_there_is_nothing_to_compare_with(held):
@@ -279,14 +295,14 @@ def test_without_a_baseline_there_is_nothing_to_compare_with(held):
 
 def test_system_that_patches_a_library_has_a_process_of_its_own(held):
     scene, times = held(entrant("full_gpu"), entrant("freq_cache", shares_process=False), entrant("reference"))
-    assert scene.hosts == [["full_gpu", "full_gpu" + AGAIN, "reference"], ["freq_cache"]]
+    assert scene.hosts == [["full_gpu", "full_gpu" + BASELINE_REPEAT, "reference"], ["freq_cache"]]
     ways = {system: one.way for system, one in times.items()}
     assert ways == {"full_gpu": "one process", "reference": "one process", "freq_cache": "own process"}
 
 
 def test_system_that_ends_the_shared_process_goes_on_in_its_own_and_the_others_too(held):
     scene, times = held(entrant("full_gpu"), entrant("freq_cache"), falls={("freq_cache", 3)})
-    assert scene.hosts[1:] == [["full_gpu", "full_gpu" + AGAIN], ["freq_cache"]]
+    assert scene.hosts[1:] == [["full_gpu", "full_gpu" + BASELINE_REPEAT], ["freq_cache"]]
     assert {system: one.way for system, one in times.items()} == {
         "full_gpu": "one process",
         "freq_cache": "own process",

@@ -1,1 +1,0 @@
-"""What on a machine would spoil a benchmark. Everything is read, nothing is changed."""

@@ -1,0 +1,282 @@
+"""A collection's arguments: validation, and conversion of torch's optimizers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchrec import EmbeddingBagConfig
+from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    DeviceBytes,
+    HostBytes,
+    OptimizerKind,
+    SparseOptimizer,
+    SystemSpec,
+    row_type_of,
+)
+from systems.freq_cache import sizing
+from systems.freq_cache.initial_rows import check_first_rows
+from systems.freq_cache.sizing import CacheSpec
+from systems.spec import check_hyper_parameters
+
+POLICIES = ("static", "lfu", "lru")
+EXCHANGES = ("staged", "device")
+MOST_LOOK_AHEAD = 64
+_LOOK_AHEAD_ON_CUDA = 4
+_MOST_IDS = 1 << 30
+
+
+def usual_look_ahead(device: torch.device | str) -> int:
+    """Default look-ahead: on CUDA enough to overlap planning and copies with training; 0 on a CPU, which trains too."""
+    return _LOOK_AHEAD_ON_CUDA if torch.device(device).type == "cuda" else 0
+
+
+def named(table: EmbeddingBagConfig) -> EmbeddingBagConfig:
+    """The table; without features it serves the feature of its own name, as in torchrec."""
+    return table if table.feature_names else replace(table, feature_names=[table.name])
+
+
+def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes: int | None) -> Budget:
+    """The one budget that is given.
+
+    Raises:
+        ValueError: there is not exactly one.
+    """
+    budgets: list[Budget] = [
+        *([CacheRatio(ratio=cache_ratio)] if cache_ratio is not None else []),
+        *([DeviceBytes(total_bytes=device_bytes)] if device_bytes is not None else []),
+        *([HostBytes(total_bytes=host_bytes)] if host_bytes is not None else []),
+    ]
+    if len(budgets) != 1:
+        raise ValueError("give cache_ratio, device_bytes or host_bytes, one of them")
+    return budgets[0]
+
+
+def check(spec: CacheSpec) -> None:
+    """Refuse arguments that a collection does not support, in addition to `support`.
+
+    Raises:
+        ValueError: the message says what to change.
+    """
+    look_ahead, lookups = spec.look_ahead, spec.lookups_per_backward
+    if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
+        raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
+    if lookups < 1:
+        raise ValueError(f"lookups_per_backward of {lookups} is less than 1")
+    if not 0 <= spec.batch_lookups * lookups <= _MOST_IDS:
+        raise ValueError(
+            f"batch_lookups of {spec.batch_lookups:,} with lookups_per_backward of {lookups:,} is outside 0 to "
+            f"{_MOST_IDS:,} ids"
+        )
+    if spec.device.type == "meta":
+        raise ValueError(
+            "rows are no parameters that another device could take over later: give the device that looks them up, "
+            "also where the model around is built on meta"
+        )
+    for name, known in (("policy", POLICIES), ("exchange", EXCHANGES), ("slow_rows", (*sizing.SLOW_ROWS,))):
+        if isinstance(given := getattr(spec, name), str) and given not in known:
+            raise ValueError(f"{name} '{given}' is none of {', '.join(known)}")
+    for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", spec.cache_rows)):
+        if unknown := sorted(set(tables) - {table.name for table in spec.tables}):
+            raise ValueError(f"{argument} names no table of the collection: {', '.join(unknown)}")
+    if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
+        raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
+    if spec.cache_rows and isinstance(spec.budget, DeviceBytes | HostBytes):
+        needed = sizing.least_bytes(spec)
+        if needed > spec.budget.total_bytes:
+            raise ValueError(
+                f"a budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
+                f"works is {needed:,} bytes"
+            )
+    if spec.policy == "static" and spec.frequencies is not None:
+        _check_frequencies(spec.frequencies, spec.tables)
+    check_first_rows(spec.tables, spec.seed)
+
+
+def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[EmbeddingBagConfig]) -> None:
+    """Refuse frequencies by which policy `static` cannot rank rows."""
+    for table in tables:
+        found = frequencies.get(table.name)
+        if found is None:
+            raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {table.name}")
+        if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
+            raise ValueError(
+                f"frequencies of table {table.name} are {found.dtype} {list(found.shape)}: give int64 "
+                f"[{table.num_embeddings}], the accesses of every row"
+            )
+        if found.numel() and int(found.min()) < 0:
+            raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
+
+
+def refused(spec: CacheSpec) -> str:
+    """Reason why no cache can be built from a spec; empty if it can."""
+    half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
+    on_cpu, tier, exchange = spec.device.type == "cpu", spec.tier, spec.exchange
+    reasons = (
+        (
+            spec.policy == "static" and spec.frequencies is None,
+            "policy=static ranks rows by id frequencies: give them, or use policy=lfu",
+        ),
+        (
+            tier == "pinned" and on_cpu,
+            "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host",
+        ),
+        (
+            exchange == "device" and tier != "pinned",
+            "exchange=device is for rows that the device sees: pin them, which is tier=pinned, or leave it at staged",
+        ),
+        (
+            exchange == "device" and find_spec("triton") is None,
+            "exchange=device needs Triton, which comes with CUDA builds of torch: install it, or leave it at staged",
+        ),
+        (
+            isinstance(spec.budget, HostBytes) and not (tier == "file" and on_cpu),
+            "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file",
+        ),
+        (
+            on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables),
+            "fbgemm decays no rows on a CPU: leave weight_decay at 0",
+        ),
+        (
+            half and spec.row_error,
+            f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}",
+        ),
+    )
+    return next((words for refuses, words in reasons if refuses), "")
+
+
+Values = Mapping[str, float]
+
+_SCHEDULED = ("lr", "eps", "beta1", "beta2")
+_KINDS: Mapping[type[torch.optim.Optimizer], OptimizerKind] = {
+    torch.optim.SGD: OptimizerKind.SGD,
+    torch.optim.Adagrad: OptimizerKind.ADAGRAD,
+    torch.optim.Adam: OptimizerKind.ADAM,
+    torch.optim.AdamW: OptimizerKind.ADAM,
+    RowWiseAdagrad: OptimizerKind.ROWWISE_ADAGRAD,
+}
+_TAKEN = {"lr", "eps", "betas", "weight_decay"}
+_HOW_ONLY = {"foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"}
+"""Arguments that change how torch computes a step, not the step."""
+
+
+def sparse_optimizer(
+    optimizer: SparseOptimizer | type[torch.optim.Optimizer], arguments: Mapping[str, Any]
+) -> SparseOptimizer:
+    """The fused optimizer that takes the same steps as one of torch's.
+
+    Args:
+        optimizer: SGD, Adagrad, Adam or AdamW of `torch.optim`, or torchrec's RowWiseAdagrad. With a `SparseOptimizer`
+            the arguments replace its fields.
+        arguments: Arguments of the class; torch's defaults hold for others. As in torchrec, `gradient_clipping` and
+            `max_gradient` are accepted.
+
+    Raises:
+        ValueError: fbgemm has no such optimizer or no such argument; the message says what to change.
+        TypeError: the class has no such argument.
+    """
+    if isinstance(optimizer, SparseOptimizer):
+        return replace(optimizer, **arguments)
+    given = dict(arguments)
+    clips = given.pop("gradient_clipping", "max_gradient" in given)
+    max_gradient = given.pop("max_gradient", 1.0)
+    kind = _KINDS.get(optimizer)
+    if kind is None:
+        raise ValueError(
+            f"{optimizer.__name__} is not fused into backward: use {', '.join(sorted(one.__name__ for one in _KINDS))}"
+        )
+    chosen = optimizer([nn.Parameter(torch.zeros(1, 1))], **given).defaults
+    if unknown := sorted(set(given) - set(chosen)):  # RowWiseAdagrad takes any
+        raise TypeError(f"{optimizer.__name__} has no argument {', '.join(unknown)}")
+    other = [name for name, value in chosen.items() if name not in _TAKEN | _HOW_ONLY and value]
+    if other:
+        raise ValueError(f"fbgemm's {kind} has no {', '.join(other)}: leave it out")
+    decays = optimizer in {RowWiseAdagrad, torch.optim.AdamW} or chosen.get("decoupled_weight_decay")
+    if chosen["weight_decay"] and not decays:
+        raise ValueError(f"{optimizer.__name__} with weight_decay is not fused: use RowWiseAdagrad or AdamW, or 0")
+    betas = chosen.get("betas", (0.9, 0.999))
+    return SparseOptimizer(
+        kind=kind,
+        lr=float(chosen["lr"]),
+        eps=chosen.get("eps", 1e-8),
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=chosen["weight_decay"],
+        max_gradient=max_gradient if clips else math.inf,
+    )
+
+
+def group_of(spec: SystemSpec, table: EmbeddingBagConfig) -> str:
+    """The name of a table's group: empty, or the first table that has the same optimizer of its own."""
+    own = spec.optimizer_of(table)
+    return "" if own == spec.optimizer else next(t.name for t in spec.tables if spec.optimizer_of(t) == own)
+
+
+class FusedOptimizer(torch.optim.Optimizer):
+    """Holds the tables' hyper-parameters in `param_groups`; backward updates the rows, `step` does nothing.
+
+    Pass it to a scheduler of `torch.optim.lr_scheduler` and call `step()` as usual. Values changed in `param_groups`
+    apply from the next lookup on. The first group holds all tables without an optimizer of their own; the other groups
+    have a `name`, the first of their tables.
+    """
+
+    def __init__(self, spec: SystemSpec) -> None:
+        optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
+        self._applied = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
+        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in optimizers]
+        groups = [
+            {"params": [none], "name": group, **values}
+            for none, (group, values) in zip(nothing, self._applied.items(), strict=True)
+        ]
+        super().__init__(groups, dict(self._applied[""]))
+
+    def values_of(self, group: str) -> dict[str, float]:
+        """The hyper-parameters of a group at the next lookup.
+
+        Raises:
+            ValueError: as `check_hyper_parameters`.
+        """
+        found = next(one for one in self.param_groups if one["name"] == group)
+        check_hyper_parameters({name: found[name] for name in _SCHEDULED})
+        return {name: float(found[name]) for name in _SCHEDULED}
+
+    @property
+    def hyper(self) -> dict[str, float]:
+        """The hyper-parameters of the next lookup; keys of named groups are `<name>.<hyper-parameter>`."""
+        return {_prefix(group) + name: float(group[name]) for group in self.param_groups for name in _SCHEDULED}
+
+    def restore(self, hyper: Values) -> None:
+        """Set hyper-parameters from a result of `hyper`; others keep their values."""
+        for group in self.param_groups:
+            prefix = _prefix(group)
+            group.update({name: hyper[prefix + name] for name in _SCHEDULED if prefix + name in hyper})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ANN401 - torch's signature
+        """Do nothing: backward has updated the rows."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Do nothing: no gradient is kept."""
+
+    def changed(self) -> dict[str, Values]:
+        """Values in `param_groups` that differ from the last `applied` ones, by group name."""
+        found: dict[str, Values] = {}
+        for group, applied in self._applied.items():
+            changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
+            if changed:
+                found[group] = changed
+        return found
+
+    def applied(self, group: str, values: Values) -> None:
+        """Note that all caches of a group have these values. Called after setting them, so an interrupt loses none."""
+        self._applied[group].update(values)
+
+
+def _prefix(group: Mapping[str, Any]) -> str:
+    return f"{group['name']}." if group["name"] else ""

@@ -1,0 +1,135 @@
+"""Building the caches of a collection from its spec: one for each group of tables that share slots."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from systems.contract import CacheRatio
+from systems.features import Group
+from systems.freq_cache import commits, sizing
+from systems.freq_cache.arguments import FusedOptimizer, group_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.initial_rows import first_rows_of
+from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.row_map import JSON
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
+from systems.threads import Worker
+
+_CHUNK_BYTES = 8 << 20
+"""Bytes of initial rows per write to the tier: few enough that the same memory is reused without page faults."""
+
+
+def build_cache(
+    spec: CacheSpec,
+    group: Group,
+    *,
+    directory: Path | None,
+    transfer: Transfer,
+    writing: Worker | None,
+    fused_optimizer: FusedOptimizer,
+) -> Cache:
+    """The cache of a group of tables.
+
+    Args:
+        spec: The collection's spec.
+        group: The tables.
+        directory: Directory of this cache's rows, below the collection's, if they are on disk.
+        transfer: Shared by all caches.
+        writing: The thread that writes rows back; None: the thread that moves them.
+        fused_optimizer: Holds the hyper-parameters of the next lookup.
+    """
+    first = group.tables[0]
+    slots, together = sizing.slots_of(spec, group), spec.lookups_per_backward
+    tier = _tier(spec, group, directory)
+
+    def make_pool(slots: int) -> SlotTable:
+        optimizer = spec.optimizer_of(first)
+        pool = SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
+        pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
+        return pool
+
+    try:
+        return Cache(
+            group,
+            planner=Planner(
+                rows=group.rows,
+                slots=slots,
+                policy=_policy(spec, group),
+                batch_ids=together * spec.batch_lookups,
+            ),
+            tier=tier,
+            make_pool=make_pool,
+            staging_rows=sizing.staging_rows(spec, slots),
+            writing=writing,
+            transfer=transfer,
+            remedy=None if isinstance(spec.budget, CacheRatio) else partial(sizing.remedy, spec, group),
+            lookups_per_backward=together,
+        )
+    except BaseException:
+        tier.close()  # unlocks its directory
+        raise
+
+
+def contents_of(spec: CacheSpec, groups: Sequence[Group]) -> list[JSON]:
+    """Description of each cache's tables and initial rows, for `Commits`: see `first_rows_of`."""
+    return [
+        [
+            {"table": table.name, "rows": table.num_embeddings}
+            | ({"seed": None} if spec.seed is None else {"seed": spec.seed, "stream": stream, "between": bounds})
+            for table, stream in zip(group.tables, _streams(spec, group), strict=True)
+            for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
+        ]
+        for group in groups
+    ]
+
+
+def _tier(spec: CacheSpec, group: Group, directory: Path | None) -> SlowTier:
+    layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
+    initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
+    if directory is not None:
+        return FileTier(
+            directory,
+            rows=rows,
+            layout=layout,
+            initialize=initialize,
+            decided=lambda extra: extra.get("commit") == commits.number_of(directory.parent),
+            name_of=partial(_name_of, group),
+        )
+    tier = HostTier(rows=rows, layout=layout)
+    if spec.tier == "pinned":
+        tier = PinnedTier(rows, layout, spec.device, exchanges=spec.exchange == "device")
+    chunk_rows = max(1, _CHUNK_BYTES // (4 * layout.dim))
+    for start in range(0, 0 if spec.seed is None else rows, chunk_rows):
+        ids = torch.arange(start, min(start + chunk_rows, rows))
+        layout.set_weights(tier.records[start : start + chunk_rows], initialize(ids))
+    return tier
+
+
+def _streams(spec: CacheSpec, group: Group) -> list[int]:
+    """Random stream of each table's initial rows: its position in the spec."""
+    names = [table.name for table in spec.tables]
+    return [names.index(table.name) for table in group.tables]
+
+
+def _name_of(group: Group, row: int) -> str:
+    """Name of a cache's row in messages."""
+    for table in group.tables:
+        if row < table.num_embeddings:
+            break
+        row -= table.num_embeddings
+    return f"row {row} of table {table.name}"
+
+
+def _policy(spec: CacheSpec, group: Group) -> Policy:
+    if not isinstance(spec.policy, str):
+        return spec.policy(group.rows)
+    if spec.policy == "static" and spec.frequencies is not None:
+        return StaticFrequency([spec.frequencies[table.name].numpy() for table in group.tables])
+    return LFU(group.rows) if spec.policy == "lfu" else LRU()

@@ -1,0 +1,330 @@
+"""The index of a cache's rows and slots, in int32 arrays, and compiled loops over them.
+
+The *location* of a row is its slot, or negative if it has none. Then its bits hold the batch until which it is pinned
+and, if the slow tier does not have its latest values yet, the batch that writes them back. While the distinct rows of a
+batch are found, the location of a row that was seen is `slots` plus its number among the distinct rows.
+
+Loops that write to scattered memory prefetch it: a store that misses the processor's caches stalls all later ones.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.freq_cache.cache.policy import EMPTY, LEVELS, Queues, empty_queues, pop, push
+from systems.freq_cache.compiled import compiled, inlined, prefetch, prefetch_ahead
+
+Int32s = NDArray[np.int32]
+
+NONE = -1
+"""No batch."""
+ABSENT = -(2**31)
+"""The location of a row that is in no slot, neither pinned nor written back by a batch."""
+UNPINNED, PINS = 0, 255
+"""The pin of a row that is not pinned, and how many batches in a row have pins that differ."""
+_PIN_BIT, _WRITER_BIT, _WRITERS = 23, 22, 2**22
+
+FIELDS = 4
+ROW, KEY, PIN, FLAGS = 0, 1, 2, 3
+"""Fields of a slot: its row, the row's key, its pin, and flags."""
+CHANGED, QUEUED, USED = 1, 2, 4
+"""Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
+queue."""
+TAKEN, PINNED, LOWEST = 0, 1, 2
+"""Numbers of the state: slots that hold a row, those whose row is pinned, and the lowest key whose queue may hold a
+slot."""
+
+_FAR, _NEAR = 64, 16
+"""How many elements ahead a loop asks for memory: for what an element leads to, and for what that leads to."""
+_OFTEN = 4
+"""From so many ids a row on, most ids of a feature were seen before."""
+_ROW_BITS = 2**31 - 1
+
+
+class Index(NamedTuple):
+    """The arrays. Loops find a field of a slot with `at`.
+
+    Attributes:
+        where: The location of every row, int32 `[rows]`.
+        slots: The fields of every slot, int32 `[slots * FIELDS]`.
+        state: int64 `[3]`.
+        queues: Of slots whose row no announced batch needs, one for every key.
+    """
+
+    where: Int32s
+    slots: Int32s
+    state: NDArray[np.int64]
+    queues: Queues
+
+    @classmethod
+    def empty(cls, *, rows: int, slots: int) -> "Index":
+        """The index of a cache without rows."""
+        queues = empty_queues(queues=LEVELS, slots=slots)
+        where, fields = np.full(rows, ABSENT, np.int32), np.zeros(slots * FIELDS, np.int32)
+        return cls(where, fields, np.zeros(3, np.int64), queues)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues))
+
+    @property
+    def rows(self) -> Int32s:
+        """The rows that are in slots, int32, by slot."""
+        return self.slots[ROW::FIELDS][: self.state[TAKEN]]
+
+    @property
+    def flags(self) -> Int32s:
+        """The flags of the slots that hold a row, int32."""
+        return self.slots[FLAGS::FIELDS][: self.state[TAKEN]]
+
+
+@inlined
+def pin_of(batch):
+    """The pin of rows that are pinned until a batch."""
+    return 1 + batch % PINS
+
+
+@inlined
+def written_back_by(batch):
+    """The location of an absent row that a batch writes back."""
+    return ABSENT | 1 << _WRITER_BIT | batch % _WRITERS
+
+
+def writers_of(locations: Int32s, batch: int) -> Int32s:
+    """The last batch before this one that may write each of absent rows back, int32, or `NONE`.
+
+    Numbers of batches are kept up to a multiple of `_WRITERS`. A later batch than the true one does no harm: whoever
+    waits for its write-back waits for all before it.
+    """
+    last = batch - 1 - ((batch - 1 - locations) & (_WRITERS - 1))
+    return np.where(locations & (1 << _WRITER_BIT), last, NONE).astype(np.int32)
+
+
+@inlined
+def pin_at(location):
+    """The pin of an absent row."""
+    return location >> _PIN_BIT & PINS
+
+
+@inlined
+def with_pin(location, pin):
+    """The location of an absent row with another pin."""
+    return location & ~(PINS << _PIN_BIT) | pin << _PIN_BIT
+
+
+@compiled
+def at(slot, field):
+    """Where a field of a slot is. Unsigned: numba would make room for counting from the end."""
+    return np.uint64(FIELDS * slot + field)
+
+
+@compiled
+def queue_up(index, slot):
+    """Put a slot that is in no queue at the back of that of its key."""
+    key = index.slots[at(slot, KEY)]
+    push(index.queues, key, slot)
+    index.slots[at(slot, FLAGS)] = index.slots[at(slot, FLAGS)] & ~USED | QUEUED
+    index.state[LOWEST] = min(index.state[LOWEST], key)
+
+
+@compiled
+def find_distinct(ids, ends, starts, sizes, inverse, seen, counted, where, behind):
+    """Find the distinct rows of a batch in order of first occurrence, and number its ids by them.
+
+    `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`.
+    `inverse` receives the number of every id's row, int32 `[n]`, and `seen` each row and above it how many ids ask for
+    it, int64 `[n + 1]`; `collect` takes them apart. `counted`, int64 `[n + 1]`, is zero before and after. Meanwhile the
+    location of a row that was seen is its number, from `behind` on, where no location is. One call does all of it: an
+    interrupt between two would leave such locations behind.
+
+    Returns how many rows there are, and which id is the first bad one, or `NONE`.
+    """
+    found, begin, bad = 0, 0, NONE
+    for feature in range(ends.size):
+        part = (ids[begin : ends[feature]], starts[feature], np.uint64(sizes[feature]), inverse[begin : ends[feature]])
+        if _OFTEN * sizes[feature] <= ends[feature] - begin:
+            found, bad = _find_often(*part, found, seen, counted, where, behind)
+        else:
+            found, bad = _find_rarely(*part, found, seen, counted, where, behind)
+        if bad != NONE:
+            bad += begin
+            break
+        begin = ends[feature]
+    for i in range(found):
+        if i + _FAR < found:
+            prefetch(where, seen[i + _FAR] & _ROW_BITS)
+        row = seen[i] & _ROW_BITS
+        where[np.uint64(row)] = seen[i] >> 32
+        seen[i], counted[i] = (counted[i] << 32) | row, 0
+    return found, bad
+
+
+@compiled
+def _find_often(ids, start, size, inverse, found, seen, counted, where, behind):
+    """Find the rows of a feature most of whose ids were seen before. Returns how many there are, and a bad id."""
+    for i in range(ids.size):
+        if np.uint64(ids[i]) >= size:
+            return found, i
+        row = np.uint64(start + ids[i])
+        location = np.int64(where[row])
+        number = location - behind
+        if location < behind:
+            number = found
+            seen[np.uint64(number)] = (location << 32) | np.int64(row)
+            where[row] = behind + number
+            found += 1
+        counted[np.uint64(number)] += 1
+        inverse[i] = number
+    return found, NONE
+
+
+@compiled
+def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind):
+    """The same where many ids are new. It has no branch on that: which way it goes could not be guessed."""
+    for i in range(ids.size):
+        if i + _FAR < ids.size:
+            prefetch(where, start + ids[i + _FAR])
+        if np.uint64(ids[i]) >= size:
+            return found, i
+        row = np.uint64(start + ids[i])
+        location = np.int64(where[row])
+        new = location < behind
+        number = found if new else location - behind
+        seen[np.uint64(found)] = (location << 32) | np.int64(row)
+        where[row] = behind + number
+        counted[np.uint64(number)] += 1
+        inverse[i] = number
+        found += new
+    return found, NONE
+
+
+@compiled
+def collect(seen, rows, counts):
+    """Take the rows that were found, int32 `[u]`, and how many ids ask for each, apart."""
+    for i in range(rows.size):
+        rows[i], counts[i] = seen[i] & _ROW_BITS, seen[i] >> 32
+
+
+@compiled
+def pin(rows, batch, later, index):
+    """Pin rows until a batch. `later`: the pins that they have are of earlier batches, else they have precedence."""
+    where, slots, state, _ = index
+    code, pinned = pin_of(batch), 0
+    for i in range(rows.size):
+        prefetch_ahead(where, rows, i)
+        if i + _NEAR < rows.size:
+            prefetch(slots, FIELDS * max(where[np.uint64(rows[i + _NEAR])], 0))
+        location = np.int64(where[np.uint64(rows[i])])
+        if location < 0:
+            if later or pin_at(location) == UNPINNED:
+                where[np.uint64(rows[i])] = with_pin(location, code)
+            continue
+        pinned += slots[at(location, PIN)] == UNPINNED
+        if later or slots[at(location, PIN)] == UNPINNED:
+            slots[at(location, PIN)] = code
+    state[PINNED] += pinned
+
+
+@compiled
+def unpin(rows, batch, index):
+    """Take back the pins of an announced batch: rows that are pinned until it are pinned no longer."""
+    where, slots, state, _ = index
+    code = pin_of(batch)
+    for i in range(rows.size):
+        location = np.int64(where[np.uint64(rows[i])])
+        if location < 0:
+            if pin_at(location) == code:
+                where[np.uint64(rows[i])] = with_pin(location, UNPINNED)
+        elif slots[at(location, PIN)] == code:
+            slots[at(location, PIN)] = UNPINNED
+            state[PINNED] -= 1
+            if slots[at(location, FLAGS)] & QUEUED == 0:
+                queue_up(index, location)
+
+
+@compiled
+def choose(victims, found, index):
+    """Take slots off the queues until `victims` is full, of which `found` are there, or until the queues are empty.
+
+    The lowest key is first. A slot whose row got a higher key since it was queued, or was used if `USED` is told of it,
+    joins the back of the queue of its key. One whose row is pinned is left out: it is queued when it is no longer.
+    Returns how many victims there are.
+    """
+    slots, state, queues = index.slots, index.state, index.queues
+    lowest = state[LOWEST]
+    while found < victims.size and lowest < LEVELS:
+        front = queues.ends[2 * lowest]
+        if front == EMPTY:
+            lowest += 1
+            continue
+        prefetch(slots, FIELDS * queues.store[min(front + _NEAR, queues.store.size - 1)])
+        slot = pop(queues, lowest)
+        flags = slots[at(slot, FLAGS)]
+        slots[at(slot, FLAGS)] = flags & ~QUEUED
+        if slots[at(slot, PIN)] != UNPINNED:
+            continue
+        if flags & USED or slots[at(slot, KEY)] > lowest:
+            queue_up(index, slot)
+            lowest = min(lowest, slots[at(slot, KEY)])
+        else:
+            victims[found] = slot
+            found += 1
+    state[LOWEST] = lowest
+    return found
+
+
+@compiled
+def settle(rows, keys, found, entered, back_rows, back_slots, batch, changes, reinserts, index):
+    """Let rows leave, give their slots to absent rows of a batch, and unpin and queue the rows that no later one needs.
+
+    The batch's distinct rows, int32 `[u]`, have `keys`. The first absent ones take the slots `entered`, int32 `[m]`,
+    which `found`, their slots or locations, receives. A row that gets none, in an overflow batch, is written back by
+    this batch all the same. `back_rows` and `back_slots` receive the changed rows that leave, and the slots they leave,
+    int32 `[m]`. `changes`: the batch is trained. `reinserts`: a slot that is in a queue joins it anew before it leaves,
+    because its row was used. Returns how many rows are in `back_rows`.
+    """
+    where, slots, state, _ = index
+    pin, left = pin_of(batch), written_back_by(batch)
+    mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
+    entering = back = 0
+    for i in range(rows.size):
+        if i + _NEAR < rows.size:
+            prefetch(slots, FIELDS * max(found[i + _NEAR], 0))
+            if found[i + _NEAR] < 0:
+                prefetch(where, rows[i + _NEAR])
+        slot, row = found[i], np.uint64(rows[i])
+        if slot < 0 and entering < entered.size:
+            slot = entered[entering]
+            if entering + _FAR < entered.size:
+                prefetch(slots, FIELDS * entered[entering + _FAR])
+            if entering + _NEAR < entered.size:
+                prefetch(where, slots[at(entered[entering + _NEAR], ROW)])
+            if slot == state[TAKEN]:
+                state[TAKEN] += 1
+            elif slots[at(slot, FLAGS)] & CHANGED:
+                back_rows[back], back_slots[back] = slots[at(slot, ROW)], slot
+                where[np.uint64(back_rows[back])] = left
+                back += 1
+            else:
+                where[np.uint64(slots[at(slot, ROW)])] = ABSENT
+            slots[at(slot, ROW)], slots[at(slot, FLAGS)] = row, 0
+            slots[at(slot, PIN)] = pin_at(where[row])
+            state[PINNED] += slots[at(slot, PIN)] != UNPINNED
+            found[i] = where[row] = slot
+            entering += 1
+        elif slot < 0:
+            location = np.int64(where[row])
+            later = UNPINNED if pin_at(location) == pin else pin_at(location)
+            where[row] = with_pin(left if changes else location, later)
+            continue
+        slots[at(slot, KEY)] = keys[i]
+        flags = slots[at(slot, FLAGS)] | mark
+        flags |= flags * (USED // QUEUED) & reinserted
+        slots[at(slot, FLAGS)] = flags
+        if slots[at(slot, PIN)] == pin:
+            slots[at(slot, PIN)] = UNPINNED
+            state[PINNED] -= 1
+        if (slots[at(slot, PIN)] == UNPINNED) & (flags & QUEUED == 0):
+            queue_up(index, slot)
+    return back

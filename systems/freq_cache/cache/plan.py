@@ -1,0 +1,252 @@
+"""The forms that a batch takes in the planner, several batches before one backward, and what is counted of them."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.contract import Counters
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+
+
+class OutsideTable(IndexError):
+    """An id is outside its table. `at`: its index in the batch."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(f"id number {at} of the batch is outside its table")
+        self.at = at
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The ids of one batch, feature after feature.
+
+    Attributes:
+        values: int64 `[n]`, each within its feature's table, duplicates welcome.
+        ends: Where each feature's ids end, int64 `[features]`.
+        starts: The row at which each feature's table starts, int64 `[features]`.
+        offsets: Where bags begin, feature after feature, and where the last one ends, int64 `[features * batch + 1]`;
+            empty where only the planner reads the ids.
+    """
+
+    values: Int64s
+    ends: Int64s
+    starts: Int64s
+    offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The distinct rows of one batch.
+
+    Attributes:
+        rows: int32 `[u]`, in order of first occurrence.
+        counts: How many ids ask for each, int32 `[u]`.
+        inverse: Position in `rows` of every id, int32 `[n]`.
+    """
+
+    rows: Int32s
+    counts: Int32s
+    inverse: Int32s
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.counts.nbytes + self.inverse.nbytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Row moves of one batch. Write-backs come before fetches: a fetched row may take the slot of one written back.
+
+    Attributes:
+        batch: The number of the batch, counted from 0 in the order of announcing.
+        rows: Its distinct rows, int32 `[u]`, in order of first occurrence.
+        slots: Their slots, int32 `[u]`; below 0 where an overflow batch has none.
+        missed: Whether each was absent when the batch was planned, bool `[u]`.
+        inverse: Position in `rows` of every id, int32 `[n]`.
+        slot_of_id: The slot of every id, int32 `[n]`.
+        unique_misses: Number of distinct rows that were absent when the batch was planned.
+        lookup_misses: Number of ids of such rows.
+        fetch_rows, fetch_slots: Rows to fetch, and their slots, int32.
+        back_rows, back_slots: Evicted rows to write back, because they changed, and their slots, int32.
+        fetch_after: The batch whose write-back each row to fetch must wait for, int32; -1: none.
+        overflow: The batch has more distinct rows than the cache has slots. Rows without a slot bypass the cache.
+    """
+
+    batch: int
+    rows: Int32s
+    slots: Int32s
+    missed: NDArray[np.bool_]
+    inverse: Int32s
+    slot_of_id: Int32s
+    unique_misses: int
+    lookup_misses: int
+    fetch_rows: Int32s
+    fetch_slots: Int32s
+    back_rows: Int32s
+    back_slots: Int32s
+    fetch_after: Int32s
+    overflow: bool
+
+    @property
+    def unique_ids(self) -> int:
+        return self.rows.size
+
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass
+class _Batch:
+    """An announced batch. `own`: mask of its ids among those that the planner got; `number`: set once planned."""
+
+    ids: Ids
+    own: Bools
+    number: int = -1
+
+
+class BackwardGroup:
+    """Plans every batch with the ids of the batches before it, because the planner never evicts rows of its batch.
+
+    Up to `lookups` lookups may come before one backward. The training thread calls `looked_up`; the thread that calls
+    the planner calls everything else.
+    """
+
+    def __init__(self, lookups: int) -> None:
+        self._before = lookups - 1
+        self._batches: list[_Batch] = []
+        self._looked_up: deque[int] = deque(maxlen=self._before)
+        """Numbers of the last lookups. Batches planned before the last of them and missing here are dropped."""
+
+    def announced(self, ids: Ids) -> Ids:
+        """Ids to announce to the planner for a batch: its own and those of the batches announced before it."""
+        if not self._before:
+            return ids
+        looked_up = tuple(self._looked_up)
+        last = max(looked_up, default=-1)
+        self._batches = [one for one in self._batches if one.number in looked_up or not 0 <= one.number <= last]
+        every, own = _merged(ids, [batch.ids for batch in self._batches[-self._before :]])
+        self._batches.append(_Batch(replace(ids, values=ids.values.copy()), own))  # the caller may change its array
+        return every
+
+    def planned(self, plan: Plan) -> Plan:
+        """Reduce the plan of the oldest announced batch to the batch's own ids. All moves remain."""
+        if not self._before:
+            return plan
+        batch = next(batch for batch in self._batches if batch.number < 0)
+        batch.number = plan.batch
+        return _own_part(plan, batch.own)
+
+    def looked_up(self, batch: int) -> None:
+        """Note the lookup of a planned batch; batches planned before it are not looked up any more."""
+        self._looked_up.append(batch)
+
+    def withdrawn(self) -> None:
+        """Forget the batches that are not looked up, as the planner did."""
+        self._batches = [batch for batch in self._batches if batch.number in self._looked_up]
+
+
+def _merged(ids: Ids, before: Sequence[Ids]) -> tuple[Ids, Bools]:
+    """Ids of several batches merged into one, and the mask of the first batch's ids."""
+    batches = [ids, *before]
+    begins = [np.concatenate(([0], batch.ends)) for batch in batches]
+    pieces = [
+        (batch.values[begin[at] : begin[at + 1]], batch is ids)
+        for at in range(ids.starts.size)
+        for batch, begin in zip(batches, begins, strict=True)
+    ]
+    own = np.repeat([mine for _, mine in pieces], [piece.size for piece, _ in pieces])
+    ends = np.sum([batch.ends for batch in batches], axis=0)
+    return Ids(np.concatenate([piece for piece, _ in pieces]), ends, ids.starts), own
+
+
+def _own_part(plan: Plan, own: Bools) -> Plan:
+    inverse = plan.inverse[own]
+    used = np.zeros(plan.rows.size, np.bool_)
+    used[inverse] = True
+    inverse = (np.cumsum(used, dtype=np.int32) - 1)[inverse]
+    slots, missed = plan.slots[used], plan.missed[used]
+    return replace(
+        plan,
+        rows=plan.rows[used],
+        slots=slots,
+        missed=missed,
+        inverse=inverse,
+        slot_of_id=plan.slot_of_id[own],
+        unique_misses=int(missed.sum()),
+        lookup_misses=int(missed[inverse].sum()),
+        overflow=plan.overflow and bool((slots < 0).any()),
+    )
+
+
+_OF_BATCHES = {"steps", "overflow_batches", "late_batches"}
+"""Counters of batches, which are the same in all caches of a collection; the others are summed over caches."""
+
+
+@dataclass
+class CacheCounters:
+    """Sums since the last reset, with the names of `Counters`.
+
+    Attributes:
+        planning_wait_s: For all caches of a collection, kept by the first of them.
+        by_table: Distinct rows and distinct rows that missed, by table name.
+    """
+
+    steps: int = 0
+    lookups: int = 0
+    unique_ids: int = 0
+    unique_misses: int = 0
+    lookup_misses: int = 0
+    rows_fetched: int = 0
+    rows_written_back: int = 0
+    overflow_batches: int = 0
+    late_batches: int = 0
+    planning_wait_s: float = 0.0
+    fetch_wait_s: float = 0.0
+    write_back_wait_s: float = 0.0
+    by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the duration of the block to the counter `name`, also after an exception."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, name, getattr(self, name) + time.perf_counter() - start)
+
+    def count(self, plan: Plan) -> None:
+        """Count a lookup of a batch."""
+        self.steps += 1
+        self.lookups += plan.inverse.size
+        self.unique_ids += plan.unique_ids
+        self.unique_misses += plan.unique_misses
+        self.lookup_misses += plan.lookup_misses
+        self.overflow_batches += plan.overflow
+
+    def count_by_table(self, plan: Plan, names: Sequence[str], starts: NDArray[np.int64]) -> None:
+        """Count a batch's distinct rows by table. `starts`: the row at which each table starts, int64 `[tables]`."""
+        table_of_row = np.searchsorted(starts, plan.rows, side="right") - 1
+        seen = np.bincount(table_of_row, minlength=len(names))
+        missed = np.bincount(table_of_row[plan.missed], minlength=len(names))
+        for name, rows, misses in zip(names, seen.tolist(), missed.tolist(), strict=True):
+            before = self.by_table.get(name, (0, 0))
+            self.by_table[name] = (before[0] + rows, before[1] + misses)
+
+
+def counters_of(caches: Sequence[tuple[CacheCounters, int]]) -> Counters:
+    """`Counters` of several caches that serve the same batches, given with the bytes per record of each."""
+    traffic = [one for one, _ in caches]
+    names = {field.name for field in fields(CacheCounters)} - {"by_table"}
+    return Counters(
+        **{name: (max if name in _OF_BATCHES else sum)(getattr(one, name) for one in traffic) for name in names},
+        bytes_fetched=sum(one.rows_fetched * record_bytes for one, record_bytes in caches),
+        bytes_written_back=sum(one.rows_written_back * record_bytes for one, record_bytes in caches),
+        per_table={name: pair for one in traffic for name, pair in one.by_table.items()} or None,
+    )

@@ -1,0 +1,233 @@
+"""The planner of one cache: it plans announced batches in order."""
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from systems.freq_cache.cache import loops
+from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
+from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
+from systems.freq_cache.cache.policy import LEVELS, Policy, checked
+from systems.freq_cache.compiled import gather
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass
+class _Announced:
+    """A batch that is announced and not planned yet.
+
+    Attributes:
+        pins: Whether its rows are pinned until this batch.
+    """
+
+    batch: int
+    distinct: Distinct
+    changes: bool
+    pins: bool = False
+
+
+class Planner:
+    """Decides which rows of a cache of `slots` slots over `rows` rows enter and leave, batch after batch.
+
+    Batches are planned in the order of announcing. A plan brings in the absent rows of its batch, in order of first
+    occurrence: into free slots in order, then into those of victims.
+
+    Batches are pinned in order, 255 at most, as long as each has no more distinct rows than there are slots whose row
+    is not pinned. A row is queued when the batch is planned until which it was pinned, in order of first occurrence in
+    that batch. If its key has risen by the time its turn comes, or if it was used and the policy reinserts, it joins
+    the end of its key's queue.
+
+    A row of the batch in hand never leaves. If too few others can, the pins of the batch announced last are taken
+    back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
+
+    Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, 8 B per distinct row and 4 B per id
+    of each announced batch, and 16 B per id of the largest. Source: arXiv 2208.05321 for the static and LFU keys;
+    look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
+
+    Args:
+        rows: Of all tables.
+        slots: Of the cache; more than `rows` are not used.
+        policy: Gives rows their keys.
+        batch_ids: Room for batches of so many ids is made at first, and more when it is needed.
+
+    Raises:
+        TypeError: the policy is none.
+        ValueError: rows and slots are 2^31 - 1 or more together, or the policy is made for other rows.
+    """
+
+    def __init__(self, *, rows: int, slots: int, policy: Policy, batch_ids: int = 0) -> None:
+        if rows + slots >= _INT32_MAX:
+            raise ValueError(f"{rows:,} rows and {slots:,} slots in one cache: the index numbers fewer than 2^31")
+        if not isinstance(policy, Policy):
+            raise TypeError(f"a policy is a Policy, not {type(policy).__name__}: return one that is made for the rows")
+        if policy.rows not in {None, rows} or (policy.state is not None and policy.state.shape != (rows,)):
+            raise ValueError(f"the policy {type(policy).__name__} is not made for the {rows:,} rows of the cache")
+        self.policy = policy
+        self.rows = rows
+        self.slots = min(slots, rows)
+        self._index = Index.empty(rows=rows, slots=self.slots)
+        self._room = np.zeros((2, batch_ids + 1), np.int64)
+        self._announced: deque[_Announced] = deque()
+        self._batches = 0
+        self._taken_back = NONE
+        """Batches up to this one may have rows whose pin was taken back."""
+
+    @property
+    def announced(self) -> int:
+        return len(self._announced)
+
+    @property
+    def index_bytes(self) -> int:
+        """Host bytes of the index and of the policy, all rows and slots."""
+        return self._index.nbytes + self.policy.nbytes
+
+    @property
+    def window_bytes(self) -> int:
+        """Host bytes of announced batches, and of the room in which their rows are found."""
+        return self._room.nbytes + sum(batch.distinct.nbytes for batch in tuple(self._announced))
+
+    def warm_up(self) -> tuple[Int32s, Int32s]:
+        """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
+        if self._index.state[TAKEN] or self._announced:
+            return np.empty(0, np.int32), np.empty(0, np.int32)
+        call = f"{type(self.policy).__name__}.best({self.slots})"
+        rows = checked(call, self.policy.best(self.slots), most=self.slots, below=self.rows)
+        if np.unique(rows).size < rows.size:
+            raise ValueError(f"{call} returned a row twice: give each once")
+        keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
+        slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
+        loops.settle(rows, keys, np.full_like(slots, NONE), slots, none, none, 0, False, False, self._index)
+        return rows, slots
+
+    def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
+        """The distinct rows of a batch; nothing is learnt of it. No other thread may use the planner meanwhile.
+
+        Args:
+            ids: Of the batch.
+            sizes: Rows of each feature's table, int64 `[features]`. None: all rows from its start on.
+
+        Raises:
+            OutsideTable: an id is outside its table.
+            ValueError: there are too many ids.
+        """
+        n = ids.values.size
+        if self.slots + n > _INT32_MAX:
+            raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
+        if self._room.shape[1] <= n:
+            self._room = np.zeros((2, n + 1), np.int64)
+        inverse, where = np.empty(n, np.int32), self._index.where
+        sizes = self.rows - ids.starts if sizes is None else sizes
+        batch = ids.values, ids.ends, ids.starts, sizes, inverse
+        found, bad = loops.find_distinct(*batch, *self._room, where, self.slots)
+        if bad != NONE:
+            raise OutsideTable(bad)
+        rows, counts = np.empty((2, found), np.int32)
+        loops.collect(self._room[0], rows, counts)
+        return Distinct(rows, counts, inverse)
+
+    def announce(self, distinct: Distinct, *, changes: bool) -> None:
+        """Learn of the next batch. `changes`: it will be trained, so its rows change."""
+        self._announced.append(_Announced(self._batches, distinct, changes))
+        self._batches += 1
+        self._pin()
+
+    def plan(self) -> Plan:
+        """Decide what the batch announced longest ago needs, knowing those announced after it.
+
+        Cost: a few memory accesses per distinct row and per row that leaves, whatever the size of table and cache.
+        """
+        now, policy, index = self._announced.popleft(), self.policy, self._index
+        rows, counts = now.distinct.rows, now.distinct.counts
+        slots = np.empty(rows.size, np.int32)
+        gather(index.where, rows, slots)
+        missed = slots < 0
+        absent = np.flatnonzero(missed)
+        overflow = rows.size > self.slots
+        entering = absent[: self.slots - int(index.state[TAKEN])] if overflow else absent
+        after = writers_of(slots[entering], now.batch)
+        keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
+        if not now.pins or now.batch <= self._taken_back:
+            loops.pin(rows, now.batch, False, index)
+        fetch_slots = self._choose(entering.size, now)
+        back = np.empty((2, entering.size), np.int32)
+        left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
+        slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
+        self._pin()
+        gather(slots, now.distinct.inverse, slot_of_id)
+        return Plan(
+            batch=now.batch,
+            rows=rows,
+            slots=slots,
+            missed=missed,
+            inverse=now.distinct.inverse,
+            slot_of_id=slot_of_id,
+            unique_misses=absent.size,
+            lookup_misses=int(counts[absent].sum()),
+            fetch_rows=rows[entering],
+            fetch_slots=fetch_slots,
+            back_rows=back[0, :left],
+            back_slots=back[1, :left],
+            fetch_after=after,
+            overflow=overflow,
+        )
+
+    def withdraw(self) -> None:
+        """Forget every announced batch that is not planned, as if it had never come."""
+        while self._announced:
+            self._unpin(self._announced.popleft())
+
+    def changed(self) -> tuple[Int32s, Int32s]:
+        """Rows and slots that the slow tier lacks, int32 each."""
+        slots = np.flatnonzero(self._index.flags & CHANGED).astype(np.int32)
+        return self._index.rows[slots], slots
+
+    def written(self, slots: Int32s) -> None:
+        """Count the rows in slots as unchanged from now on, because the slow tier has them."""
+        self._index.flags[slots] &= ~CHANGED
+
+    def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
+        """Those of the rows `start` to `stop` that have slots, and these, int32 each."""
+        rows = self._index.rows
+        slots = np.flatnonzero((rows >= start) & (rows < stop)).astype(np.int32)
+        return rows[slots], slots
+
+    def slots_of(self, rows: Int64s) -> Int32s:
+        """The slots that rows, int64 `[n]`, have after the last plan, int32; below 0 where one has none."""
+        return self._index.where[rows]
+
+    def _keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        keys = self.policy.keys(rows, occurrences, batch=batch, learn=learn)
+        call = f"{type(self.policy).__name__}.keys() of {rows.size} rows"
+        return checked(call, keys, least=rows.size, most=rows.size, below=LEVELS)
+
+    def _pin(self) -> None:
+        """Pin the rows of announced batches in order, as long as there are as many slots that are not pinned."""
+        for batch in islice(self._announced, PINS):
+            if batch.pins:
+                continue
+            if self._index.state[PINNED] + batch.distinct.rows.size > self.slots:
+                break
+            loops.pin(batch.distinct.rows, batch.batch, True, self._index)
+            batch.pins = True
+
+    def _unpin(self, batch: _Announced) -> None:
+        if batch.pins:
+            loops.unpin(batch.distinct.rows, batch.batch, self._index)
+            batch.pins = False
+
+    def _choose(self, wanted: int, now: _Announced) -> Int32s:
+        """Choose a slot for each row that enters for a batch: free ones in order, then those of victims."""
+        taken = int(self._index.state[TAKEN])
+        slots = np.arange(taken, taken + wanted, dtype=np.int32)
+        found = loops.choose(slots, min(wanted, self.slots - taken), self._index)
+        for batch in reversed(self._announced):
+            if found == wanted:
+                break
+            self._unpin(batch)
+            self._taken_back = self._batches - 1
+            loops.pin(now.distinct.rows, now.batch, False, self._index)
+            found = loops.choose(slots, found, self._index)
+        return slots

@@ -1,0 +1,349 @@
+"""Checkpoints: all rows in a directory, to resume from with a cache of any size; and rows for torch's own checkpoints.
+
+A failed save leaves the last one.
+"""
+
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.planner import ReadItem, TensorWriteData, WriteItem, WriteItemType
+from torchrec import EmbeddingBagConfig
+
+from systems.answers import Rows
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.row_map import checksum_of, sync_directory, write_synced
+from systems.spec import check_hyper_parameters
+
+MANIFEST = "manifest.json"
+_VERSION = 2
+_CHECKSUM = "crc32"
+_CHUNK_ROWS = 1 << 18
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint is not what was written; the message names the file."""
+
+
+def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> None:
+    """Write the rows of all tables, with their optimizer state, as the slow tiers have them.
+
+    The manifest is replaced last and names the files it belongs to: until then the directory holds what it held before.
+
+    Args:
+        directory: Made if it does not exist.
+        caches: The cache of every table.
+        hyper: Hyper-parameters.
+
+    Raises:
+        OSError: the files could not be written; the directory holds what it held before.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    mark = uuid.uuid4().hex[:12]
+    written: list[Path] = []
+    tables: dict[str, Any] = {}
+
+    def write(file: str, parts: Iterable[bytes | memoryview]) -> int:
+        written.append(directory / file)
+        return write_synced(written[-1], parts)
+
+    try:
+        for at, (name, cache) in enumerate(caches.items()):
+            table, policy, file = cache.tables[name], cache.planner.policy, f"table_{at}.{mark}"
+            tables[name] = {
+                **_shape(table, _layout(cache)),
+                "rows_file": f"{file}.rows",
+                "rows_crc32": write(f"{file}.rows", _records(cache, table)),
+                "steps": cache.pool.steps,
+            }
+            if policy.state is not None:
+                start = cache.start_of(name)
+                part = np.ascontiguousarray(policy.state[start : start + table.num_embeddings])
+                tables[name]["policy"] = {
+                    "name": type(policy).__name__,
+                    "file": f"{file}.policy",
+                    "crc32": write(f"{file}.policy", [part.view(np.uint8).data]),
+                }
+        manifest = {"version": _VERSION, "hyper": dict(hyper), "tables": tables}
+        text = json.dumps(manifest | {_CHECKSUM: _checksum_of(manifest)}, indent=1)
+        write(f"{MANIFEST}.{mark}", [text.encode()])
+        written[-1].replace(directory / MANIFEST)
+    except BaseException:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    sync_directory(directory)
+    keep = {path.name for path in written}
+    for pattern in ("table_*.*.*", f"{MANIFEST}.*"):
+        for old in directory.glob(pattern):
+            if old.name not in keep:
+                old.unlink(missing_ok=True)
+
+
+def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> Mapping[str, float]:
+    """Overwrite the rows of all tables, with their optimizer state. Returns the saved hyper-parameters.
+
+    `hyper`: those of the collection, which must have the same names.
+
+    Raises:
+        FileNotFoundError: the directory holds no checkpoint.
+        ValueError: it is of other tables, another optimizer or another version; nothing was overwritten.
+        DamagedCheckpoint: its files are not what was written; nothing was overwritten.
+        OSError: rows could not be read or written; the caches refuse to go on until a checkpoint is loaded whole.
+    """
+    path = directory / MANIFEST
+    manifest = _manifest(path)
+    tables, saved = manifest["tables"], manifest["hyper"]
+    if set(tables) != set(caches):
+        different = ", ".join(sorted(set(tables) ^ set(caches)))
+        raise ValueError(
+            f"{path} is of other tables than the collection, {different} is not in both: build with its tables"
+        )
+    if set(saved) != set(hyper):
+        raise ValueError(
+            f"{path} has the hyper-parameters {', '.join(saved)}, the collection {', '.join(hyper)}: build with the "
+            "table_kwargs that it was saved with"
+        )
+    for name, value in saved.items():
+        check_hyper_parameters({name.rpartition(".")[2]: value})
+    for name, cache in caches.items():
+        entry, layout = tables[name], _layout(cache)
+        wanted = _shape(cache.tables[name], layout)
+        found = {key: entry.get(key) for key in wanted}
+        if found != wanted:
+            raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
+        _check(_inside(path, entry["rows_file"]), entry["rows_crc32"], entry["rows"] * layout.record_bytes)
+        if "policy" in entry:
+            learnt = _learnt(cache, entry)
+            size = None if learnt is None else entry["rows"] * learnt.itemsize
+            _check(_inside(path, entry["policy"]["file"]), entry["policy"]["crc32"], size)
+    with ExitStack() as overwriting:
+        for cache in caches.values():
+            overwriting.enter_context(cache.overwriting(0, cache.tier.rows))
+        for name, cache in caches.items():
+            entry, layout, done = tables[name], _layout(cache), 0
+            for records in _read(directory / entry["rows_file"], layout):
+                cache.load(name, done, cache.tier.layout.repacked(records, layout))
+                done += records.shape[0]
+            if done != entry["rows"]:
+                raise DamagedCheckpoint(f"{directory / entry['rows_file']} was cut while it was read: load it again")
+            cache.pool.steps = entry["steps"]
+            learnt, start = _learnt(cache, entry), cache.start_of(name)
+            if learnt is not None:
+                learnt[start : start + done] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
+    return cast(dict[str, float], saved)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} holds no checkpoint: there is no {MANIFEST} in it")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        version, found = manifest["version"], manifest.pop(_CHECKSUM, None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # not what is written there
+        raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
+    if version != _VERSION:
+        raise ValueError(
+            f"{path} is of version {version}, this code reads {_VERSION}: load it with the code that wrote it"
+        )
+    if found != _checksum_of(manifest):
+        raise DamagedCheckpoint(f"{path} is damaged, its checksum does not match: take an older checkpoint")
+    return manifest
+
+
+def _checksum_of(manifest: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def _inside(manifest: Path, file: str) -> Path:
+    """A file that a manifest names, beside it."""
+    if not re.fullmatch(r"table_\d+\.[0-9a-f]+\.(rows|policy)", file):
+        raise DamagedCheckpoint(f"{manifest} names {file}, which no save has written: take another checkpoint")
+    return manifest.with_name(file)
+
+
+def _learnt(cache: Cache, entry: Mapping[str, Any]) -> NDArray[Any] | None:
+    """Statistics array of a cache's policy, to load into, if the checkpoint is of the same policy; else None."""
+    policy = cache.planner.policy
+    return policy.state if entry.get("policy", {}).get("name") == type(policy).__name__ else None
+
+
+def _layout(cache: Cache) -> RowLayout:
+    """Layout of the records in a checkpoint: rows have the type of the slots, whatever that of the slow tier."""
+    return replace(cache.tier.layout, dtype=cache.pool.weights.dtype)
+
+
+def _shape(table: EmbeddingBagConfig, layout: RowLayout) -> dict[str, Any]:
+    """Properties of a table that must match for its rows to be loaded."""
+    return {
+        "rows": table.num_embeddings,
+        "dim": layout.dim,
+        "dtype": str(layout.dtype).removeprefix("torch."),
+        "state": dict(layout.state),
+    }
+
+
+def _records(cache: Cache, table: EmbeddingBagConfig) -> Iterator[memoryview]:
+    first = cache.start_of(table.name)
+    for start in range(0, table.num_embeddings, _CHUNK_ROWS):
+        rows = torch.arange(first + start, first + min(start + _CHUNK_ROWS, table.num_embeddings))
+        records = cache.tier.layout.empty(rows.numel())
+        cache.tier.read(rows, records)
+        records = _layout(cache).repacked(records, cache.tier.layout)
+        yield records.view(torch.uint8).numpy().reshape(-1).data
+
+
+def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK_ROWS * layout.record_bytes):
+            yield torch.frombuffer(bytearray(data), dtype=layout.element).view(-1, layout.width)
+
+
+def _check(path: Path, checksum: int, size: int | None) -> None:
+    if not path.is_file():
+        raise DamagedCheckpoint(f"{path} is missing, or no file: take an older checkpoint")
+    if size is not None and path.stat().st_size != size:
+        raise DamagedCheckpoint(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: take an older checkpoint")
+    found = checksum_of(path, path.stat().st_size)
+    if found != checksum:
+        raise DamagedCheckpoint(
+            f"{path} is damaged (checksum {found:08x}, not {checksum:08x}): take an older checkpoint"
+        )
+
+
+_CHUNK_BYTES = 32 << 20
+
+
+class StreamedRows(torch.Tensor):
+    """The weights of a table, or one state of its optimizer, as a checkpoint asks for them: some rows at a time.
+
+    It has the shape and type of the whole; whoever reads it in another way finds NaN. The methods with underscores are
+    the protocol of `torch.distributed._checkpointable`: the whole is written, and read, as chunks of rows.
+
+    Attributes:
+        read: Gives rows from the first number to the second one, on the host.
+        write: Takes the first row, the first column, and values from there on.
+        loads: A checkpoint is loaded by a planner that calls `write`.
+    """
+
+    read: Callable[[int, int], Tensor]
+    write: Callable[[int, int, Tensor], None]
+    loads: bool
+
+    def __create_write_items__(self, fqn: str, _: object) -> list[WriteItem]:
+        properties = TensorProperties(dtype=self.dtype)
+        return [
+            WriteItem(
+                index=MetadataIndex(fqn, chunk.offsets, at),
+                type=WriteItemType.SHARD,
+                tensor_data=TensorWriteData(chunk=chunk, properties=properties, size=torch.Size(self.shape)),
+            )
+            for at, chunk in enumerate(self._chunks())
+        ]
+
+    def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
+        if not self.loads:
+            raise RuntimeError("rows of a cache are loaded with planner=RowLoadPlanner(): give it to load()")
+        return self._chunks()
+
+    def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
+        chunk = next(chunk for chunk in self._chunks() if chunk.offsets == index.offset)
+        return self.read(chunk.offsets[0], chunk.offsets[0] + chunk.sizes[0])
+
+    def _chunks(self) -> list[ChunkStorageMetadata]:
+        rows, *rest = self.shape
+        step = max(1, _CHUNK_BYTES * rows // (self.numel() * self.dtype.itemsize))
+        return [
+            ChunkStorageMetadata(
+                offsets=torch.Size([start, *(0 for _ in rest)]), sizes=torch.Size([min(step, rows - start), *rest])
+            )
+            for start in range(0, rows, step)
+        ]
+
+
+class RowLoadPlanner(DefaultLoadPlanner):
+    """Loads as torch does by default, and what is read of `StreamedRows` goes to their cache at once."""
+
+    def set_up_planner(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - torch's
+        super().set_up_planner(*arguments, **options)
+        for value in self.state_dict.values():
+            if isinstance(value, StreamedRows):
+                value.loads = True
+
+    def resolve_tensor(self, read_item: ReadItem) -> Tensor:
+        rows = self.state_dict[read_item.dest_index.fqn]
+        if isinstance(rows, StreamedRows):
+            return torch.empty(read_item.lengths, dtype=rows.dtype)
+        found: Tensor = super().resolve_tensor(read_item)
+        return found
+
+    def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
+        rows = self.state_dict[read_item.dest_index.fqn]
+        if isinstance(rows, StreamedRows):
+            chunk = read_item.dest_index.offset or read_item.dest_offsets
+            first, *column = (at + more for at, more in zip(chunk, read_item.dest_offsets, strict=True))
+            rows.write(first, column[0] if column else 0, tensor)
+
+
+def streamed(
+    caches: Mapping[str, Cache],
+    *,
+    prefix: str,
+    read_rows: Callable[[str, Tensor], Rows],
+    load_rows: Callable[[str, int, Rows], None],
+) -> dict[str, StreamedRows]:
+    """The rows of all tables, by the names that `state_dict` has for them, which begin with `prefix`.
+
+    `read_rows`, `load_rows`: those of the collection, which refuse whoever may not call it.
+
+    Raises:
+        ValueError: the optimizer is Adam, whose number of steps has no place among rows.
+    """
+    if any(len(cache.tier.layout.state) > 1 for cache in caches.values()):
+        raise ValueError("Adam goes on from a number of steps, which no row has: use save() and load()")
+    return {
+        f"{prefix}.{table}.{entry}": _entry(cache, table, entry, read_rows, load_rows)
+        for table, cache in caches.items()
+        for entry in ("weight", *cache.tier.layout.state)
+    }
+
+
+def _entry(
+    cache: Cache,
+    table: str,
+    entry: str,
+    read_rows: Callable[[str, Tensor], Rows],
+    load_rows: Callable[[str, int, Rows], None],
+) -> StreamedRows:
+    layout, rows = cache.tier.layout, cache.tables[table].num_embeddings
+    dtype = cache.pool.weights.dtype if entry == "weight" else torch.float32
+
+    def read_all(start: int, stop: int) -> tuple[Rows, Tensor]:
+        found = read_rows(table, torch.arange(start, stop))
+        return found, found.weights if entry == "weight" else found.state[entry]
+
+    def read(start: int, stop: int) -> Tensor:
+        return read_all(start, stop)[1].to(dtype)
+
+    def write(start: int, column: int, values: Tensor) -> None:
+        found, own = read_all(start, start + values.shape[0])
+        (own if own.dim() == 1 else own[:, column : column + values.shape[1]]).copy_(values)
+        load_rows(table, start, found)
+
+    shape = (rows,) if layout.state.get(entry) == 1 else (rows, layout.dim)
+    made = torch.full((), torch.nan, dtype=dtype).expand(*shape).as_subclass(StreamedRows)
+    made.read, made.write, made.loads = read, write, False
+    return made

@@ -1,0 +1,325 @@
+"""Batches are announced, planned one step ahead and sent on threads of their own, and moved when they are looked up."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import torch
+from torchrec import KeyedJaggedTensor
+
+from systems.freq_cache.batches import Coming, versions_of
+from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.mover import Planned
+from systems.freq_cache.cache.plan import Distinct
+from systems.in_flight import InFlight
+from systems.threads import Task, Worker, interrupts_deferred
+
+
+class PlanningFailed(RuntimeError):
+    """Planning a batch failed, or was interrupted; the cause says why."""
+
+
+class Pipeline:
+    """The announced batches of several caches, in the order in which they will be looked up.
+
+    A batch is planned as soon as `look_ahead - 1` batches after it are announced. That is one step before its lookup,
+    so its rows are read from the slow tier while the previous batch trains. The sending thread sends it after its plan,
+    and may still read rows when the next batch is planned. An unannounced batch is served too: the batches announced
+    before it are withdrawn, and announced again later.
+
+    An exception may end any call half-way, an interrupt at any instruction. State is updated after the work is done, so
+    unfinished work is repeated, and a batch stays in the queue until its rows are moved. Only planners cannot resume a
+    change half-way. So the planning thread, which is not interrupted, changes them, or interrupts are deferred; if a
+    change still ends half-way, every later call is refused.
+
+    Args:
+        caches: The caches.
+        split: Splits a batch into the features of each cache.
+        look_ahead: Batches that may be announced beyond the current one.
+        lookups_per_backward: Lookups before one backward.
+        planning, sending: The threads that plan and send; None: the calling thread does both.
+    """
+
+    def __init__(
+        self,
+        caches: Sequence[Cache],
+        *,
+        split: Callable[[KeyedJaggedTensor], list[KeyedJaggedTensor]],
+        look_ahead: int,
+        lookups_per_backward: int,
+        planning: Worker | None,
+        sending: Worker | None,
+    ) -> None:
+        self._caches = caches
+        self.split = split
+        self._window = max(look_ahead - 1, 0)
+        self._planning, self._sending = planning, sending
+        self.in_flight = InFlight(
+            lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
+        )
+        self._coming: deque[Coming] = deque()
+        self._withdrawing = False
+        self._chosen = self._warm = False
+        self._changing = False
+        self._failure: Exception | None = None
+
+    @property
+    def announced(self) -> int:
+        """Batches announced and not yet looked up."""
+        return sum(not coming.abandoned for coming in self._coming)
+
+    def abandon(self) -> None:
+        """Mark announced batches as abandoned: the next call forgets them. Thread-safe, also in a finalizer."""
+        for coming in tuple(self._coming):
+            coming.abandoned = True
+
+    def warm_up(self) -> None:
+        """Fill the caches with the rows that their policies rank highest. Only the first call does anything."""
+        if self._warm:
+            return
+
+        def choose() -> None:
+            for cache in self._caches:
+                cache.choose_first_rows()
+            self._chosen = True
+
+        if not self._chosen:
+            self._change_here(choose)
+        for cache in self._caches:
+            cache.fill()
+        self._warm = True
+
+    def announce(self, features: KeyedJaggedTensor) -> None:
+        """Announce a batch after all others, and plan the batches that are now due.
+
+        Raises:
+            ValueError: the caches cannot serve such features; nothing was announced.
+            OSError, WriteBackFailed: the slow tier failed for a batch whose lookup has failed before; as for `move`.
+        """
+        self._forget_abandoned()
+        self._coming.append(self._batch(features))
+        self._announce_all()
+        for position, coming in enumerate(self._coming):
+            if len(self._coming) - 1 - position >= self._window:
+                self._plan(coming)
+
+    def move(self, features: KeyedJaggedTensor) -> tuple[list[Planned], list[KeyedJaggedTensor]]:
+        """Have the caches hold the rows of a batch that is looked up now. After an error the call may be repeated.
+
+        Returns:
+            What was planned for it in each cache, and its features for each.
+
+        Raises:
+            RuntimeError: the batch was announced behind another one, or announced as not to be trained and is.
+            ValueError: the caches cannot serve such features.
+            IndexError: an id is outside its table.
+            OSError, WriteBackFailed: the slow tier failed.
+            PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
+        """
+        coming = self._first_in_line(features)
+        self._finish(for_lookup=True)
+        start = time.perf_counter()
+        if not coming.abandoned:
+            self._announce_all()
+        coming.abandoned = True  # if this call ends early, the next one forgets the batch
+        plans = self._plans_of(coming)
+        end, waited = time.perf_counter(), self._caches[0].traffic
+        waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
+        waited.fetch_wait_s += end - max(coming.planned_at, start)
+        for cache, planned in zip(self._caches, plans, strict=True):
+            cache.move(planned)
+        # with the weights as they are now
+        parts = coming.parts if features.weights_or_none() is None else self.split(features)
+        self._coming.popleft()
+        return plans, parts
+
+    def _plans_of(self, coming: Coming) -> list[Planned]:
+        """Plans of the next batch, one per cache. The training thread waits for the planning thread or plans itself."""
+        announcing, planning = self._announce(coming), self._plan(coming)
+        planning.wait()
+        if coming.sending is not None:
+            coming.sending.wait()
+        if coming.refused is not None:
+            self._coming.popleft()
+            raise coming.refused
+        if coming.planned is None:
+            if self._failure is not None:
+                self._check()
+            raise announcing.error or planning.error or RuntimeError("a batch was not planned")
+        return coming.planned
+
+    def withdraw(self, *, before_lookup: bool = False) -> None:
+        """Move the rows of every planned batch, and forget the announced batches that are not planned.
+
+        They stay in the line, and are announced to the planners anew when their turn comes. Batches in flight are
+        finished, and their backward is refused. `before_lookup`: they may wait on, unless there are rows to move.
+
+        Raises: as `move`.
+        """
+        for worker in (self._planning, self._sending):  # what is sent was planned before
+            if self._coming and worker is not None:
+                worker.submit(lambda: None).wait()  # for all that it has to do
+        self._check()
+        planned = [coming for coming in self._coming if coming.planned is not None]
+        if planned or not before_lookup or any(cache.bypassed for cache in self._caches):
+            self._finish(waiting_too=not before_lookup)
+        self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
+        for coming in planned:
+            for cache, plan in zip(self._caches, coming.planned or [], strict=True):
+                cache.move(plan)
+                cache.writer.moved(plan.plan.batch)
+
+        def forget() -> None:
+            for cache in self._caches:
+                cache.withdraw()
+            for coming in self._coming:
+                coming.forget_plan()
+
+        if any(coming.told for coming in self._coming):
+            self._change_here(forget)
+        self._withdrawing = False
+
+    def _finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
+        """Finish the last batches, whose backward may be refused from here on; see `InFlight.expire`."""
+        bypassed = any(cache.bypassed for cache in self._caches)
+        self.in_flight.expire(for_lookup=for_lookup and not bypassed, waiting_too=waiting_too)
+        for cache in self._caches:
+            cache.finish()
+
+    def _first_in_line(self, features: KeyedJaggedTensor) -> Coming:
+        """The batch that is looked up now, which may have been tried before. The caches are not changed for it yet."""
+        if self._withdrawing or self._failure is not None:
+            self.withdraw()
+        if self._coming and self._coming[0].written_to:
+            abandoned, self._coming[0].abandoned = self._coming[0].abandoned, True
+            if not abandoned:
+                raise RuntimeError(
+                    "the ids of the batch announced next were overwritten since: give every batch memory of its own "
+                    "until it is looked up. The announcement is forgotten"
+                )
+            self._forget_abandoned()
+        if not (self._coming and self._coming[0].features is features):
+            known = any(waiting.features is features and not waiting.abandoned for waiting in self._coming)
+            unannounced = None if known else self._batch(features)  # refused before anything is touched
+            self._forget_abandoned()
+            if unannounced is not None and self._coming and unannounced.is_again(self._coming[0]):
+                self._coming[0].features, self._coming[0].parts = features, unannounced.parts
+            elif unannounced is not None:
+                self.withdraw(before_lookup=True)
+                unannounced.abandoned = True
+                self._coming.appendleft(unannounced)
+            elif self._coming[0].features is not features:
+                raise RuntimeError("batches must be looked up in the order in which they were announced")
+        coming = self._coming[0]
+        if torch.is_grad_enabled() and not coming.changes:
+            self.withdraw()
+            self._coming.popleft()
+            raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
+        return coming
+
+    def _forget_abandoned(self) -> None:
+        if self._withdrawing or self._failure is not None or any(coming.abandoned for coming in self._coming):
+            self.withdraw(before_lookup=True)
+            self._coming = deque(coming for coming in self._coming if not coming.abandoned)
+
+    def _batch(self, features: KeyedJaggedTensor) -> Coming:
+        parts = self.split(features)
+        ids = [cache.ids_of(part) for cache, part in zip(self._caches, parts, strict=True)]
+        return Coming(features, parts, ids, torch.is_grad_enabled(), versions=versions_of(features))
+
+    def _announce_all(self) -> None:
+        for coming in self._coming:
+            self._announce(coming)
+
+    def _announce(self, coming: Coming) -> Task[None]:
+        """Have the planners told of a batch, unless that was done or refused."""
+
+        def tell_planners(found: Sequence[Distinct]) -> None:
+            for cache, ids, distinct in zip(self._caches, coming.ids, found, strict=True):
+                cache.announce(ids, distinct, changes=coming.changes)
+            coming.told = True
+
+        def announce() -> None:
+            if coming.told or coming.refused is not None:
+                return
+            try:
+                found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
+            except IndexError as error:
+                coming.refused = error
+                return
+            self._change(lambda: tell_planners(found))
+
+        if coming.announcing is None:
+            coming.announcing = self._run(announce, self._planning)
+        return coming.announcing
+
+    def _plan(self, coming: Coming) -> Task[None]:
+        """Have a batch planned and then sent, unless that was done or the planners do not know of it."""
+
+        def make_plans() -> None:
+            coming.planned = [cache.plan(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
+
+        def plan() -> None:
+            if coming.planned is None and coming.told:
+                self._change(make_plans)
+                coming.planned_at = time.perf_counter()
+            if coming.planned is not None:
+                coming.sending = self._run(send, self._sending)
+
+        def send() -> None:
+            for cache, planned in zip(self._caches, coming.planned or [], strict=False):
+                with suppress(Exception):  # `move` tries again, and raises it
+                    cache.send(planned)
+
+        if coming.planning is None:
+            coming.planning = self._run(plan, self._planning)
+        return coming.planning
+
+    @staticmethod
+    def _run(work: Callable[[], None], worker: Worker | None) -> Task[None]:
+        """Have a thread do some work; without one, do it now."""
+        if worker is not None:
+            return worker.submit(work)
+        task = Task(work)
+        task.run()
+        if task.error is not None and not isinstance(task.error, Exception):
+            raise task.error
+        return task
+
+    def _change_here(self, change: Callable[[], None]) -> None:
+        """Change the planners while nothing else does, and return when that is done."""
+        task = self._run(lambda: self._change(change), self._planning)
+        task.wait()
+        self._check()
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the planners, unless an earlier change ended half-way."""
+        with interrupts_deferred():
+            if self._failure is None and self._changing:
+                self._failure = RuntimeError("it was interrupted")
+            if self._failure is not None:
+                raise self._failure
+            self._changing = True
+            try:
+                change()
+            except Exception as error:
+                self._failure = error
+                raise
+            self._changing = False
+
+    def _check(self) -> None:
+        """Refuse to go on after a change that ended half-way. The planning thread has nothing to do.
+
+        Raises:
+            PlanningFailed: there was one.
+            RuntimeError: a backward ended half-way.
+        """
+        self.in_flight.check()
+        if self._failure is None and self._changing:
+            self._failure = RuntimeError("it was interrupted")
+        if self._failure is not None:
+            raise PlanningFailed(
+                f"planning a batch failed ({type(self._failure).__name__}: {self._failure}): the cache no longer knows "
+                "which rows it holds; load what was saved last into a new one"
+            ) from self._failure
