@@ -163,8 +163,8 @@ def offload_stats(curve: Curve, batches: int) -> OffloadStats:
     )
 
 
-Row = tuple[str, int, int, int | None]
-"""A statistic: its name, what fbgemm counted, what its simulated cache counts, and what the curve says."""
+Statistic = tuple[str, int, int, int | None]
+"""Name of a statistic, with its value counted by fbgemm, by the simulated cache, and by the curve."""
 
 
 class CountedCache(Model):
@@ -200,7 +200,7 @@ def check_counted(trace: Trace, counted: CountedRun) -> None:
         SomeTables(trace, cache.tables)
 
 
-def beside(trace: Trace, counted: CountedRun) -> list[tuple[CountedCache, list[Row]]]:
+def beside(trace: Trace, counted: CountedRun) -> list[tuple[CountedCache, list[Statistic]]]:
     """The statistics of every cache, counted and predicted, of what `check_counted` lets pass.
 
     The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
@@ -225,7 +225,7 @@ def beside(trace: Trace, counted: CountedRun) -> list[tuple[CountedCache, list[R
     return found
 
 
-def show_beside(found: list[tuple[CountedCache, list[Row]]], console: Console) -> None:
+def show_beside(found: list[tuple[CountedCache, list[Statistic]]], console: Console) -> None:
     """Print a table per cache."""
     for cache, rows in found:
         some = ", ".join(cache.tables[:4]) + (", ..." if len(cache.tables) > 4 else "")

@@ -28,43 +28,41 @@ from workloads.prepare.text import TextRows
 from workloads.prepare.values import RowChecks
 from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
-LAYOUT = 3  # of a staging folder: a change makes finished ones worthless
+LAYOUT = 4  # of a staging folder: a change makes finished ones worthless
 COUNTED_LAYOUT = 1  # of a counting folder
 DATA, INDEX = "data", "index.json"
 
 Codes = npt.NDArray[np.unsignedinteger]
 
 
-class IdPlace(NamedTuple):
-    """Place and size of a block of an id column in the file.
+Place = list[Any]
+"""Dtype, length and offset of an array in the file, as JSON keeps them."""
 
-    Its dictionary comes first: values, counts and first rows in the block. Then come the codes.
+
+class IdPlaces(NamedTuple):
+    """Places of a block of an id column.
 
     Attributes:
-        distinct: Entries of the dictionary; as a code, a missing id.
-        dtype: Of the codes.
+        dictionary: Values, counts and first rows in the block of its distinct ids.
+        codes: A position in the dictionary for each row; its length for a missing id.
         missing, missing_first: Rows without an id, and the first of them.
     """
 
-    offset: int
-    distinct: int
-    dtype: str
+    dictionary: list[Place]
+    codes: Place
     missing: int
     missing_first: int
 
 
 class StagedBlock(NamedTuple):
-    """A block of rows: the first and their number, its smallest dense integer, and where its columns lie.
-
-    `labels` is an offset, `dense` has an offset and a dtype by column: integers of any width, or float32.
-    """
+    """A block of rows: the first and their number, its smallest dense integer, and where its columns lie."""
 
     start: int
     rows: int
     minimum: int
-    labels: int
-    dense: list[tuple[int, str]]
-    ids: list[IdPlace]
+    labels: Place
+    dense: list[Place]
+    ids: list[IdPlaces]
 
 
 class StagedFile:
@@ -73,30 +71,26 @@ class StagedFile:
     def __init__(self, folder: Path) -> None:
         self._data = folder / DATA
         self.blocks = [
-            StagedBlock(start, rows, minimum, labels, dense, [IdPlace(*place) for place in ids])
+            StagedBlock(start, rows, minimum, labels, dense, [IdPlaces(*places) for places in ids])
             for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
         ]
 
     def labels(self, block: StagedBlock) -> npt.NDArray[np.uint8]:
         """uint8 `[rows]`, 0 or 1."""
-        return Stored(self._data, np.uint8, block.rows, block.labels).read()
+        return Stored(self._data, *block.labels).read()
 
     def dense(self, column: int, block: StagedBlock) -> npt.NDArray[Any]:
-        """A dense column, `[rows]`."""
-        offset, dtype = block.dense[column]
-        return Stored(self._data, dtype, block.rows, offset).read()
+        """A dense column, `[rows]`: integers of any width, or float32."""
+        return Stored(self._data, *block.dense[column]).read()
 
     def dictionary(self, column: int, block: StagedBlock) -> SortedIds:
         """The distinct ids of a block, the missing one apart; their first rows count from the file's beginning."""
-        offset, distinct, *_ = block.ids[column]
-        values = Stored(self._data, np.uint64, distinct, offset)
-        counts, first = (Stored(self._data, np.uint32, distinct, offset + size * distinct) for size in (8, 12))
+        values, counts, first = (Stored(self._data, *place) for place in block.ids[column].dictionary)
         return SortedIds(values, counts, first, block.start)
 
     def codes(self, column: int, block: StagedBlock) -> Codes:
         """Codes `[rows]` into the dictionary of a block; its length stands for a missing id."""
-        place = block.ids[column]
-        return Stored(self._data, place.dtype, block.rows, place.offset + 16 * place.distinct).read()
+        return Stored(self._data, *block.ids[column].codes).read()
 
     def blocks_before(self, row: int) -> Iterator[tuple[StagedBlock, int]]:
         """Blocks that hold rows before one, with the number of these rows."""
@@ -156,30 +150,28 @@ class _Columns:
             self.times = [self.times[0] if self.times else int(times[0]), int(times[-1])]
         labels = self._write(frame[self._raw.label.name].to_numpy())
         arrays = [_narrowest(frame[column.name].to_numpy()) for column in self._raw.dense]
-        dense = [(self._write(array), array.dtype.str) for array in arrays]
         integers = [array for array in arrays if array.dtype != np.float32]
         found = self._pool.map(_factorized, (frame[column.name] for column in self._raw.categorical))
         ids = [
-            IdPlace(
-                self._write(*ids, codes),
-                len(ids.values),
-                codes.dtype.str,
+            IdPlaces(
+                [self._write(part) for part in ids],
+                self._write(codes),
                 len(missing),
                 missing[0].item() if len(missing) else 0,
             )
             for ids, codes, missing in found
         ]
         minimum = min((int(array.min()) for array in integers), default=0)
+        dense = [self._write(array) for array in arrays]
         self.blocks.append(StagedBlock(self.rows, frame.height, minimum, labels, dense, ids))
         self.rows += frame.height
 
-    def _write(self, *arrays: npt.NDArray[np.generic]) -> int:
-        """Append arrays, one right after the other; returns the place."""
+    def _write(self, array: npt.NDArray[np.generic]) -> Place:
+        """Append an array."""
         self._stream.write(bytes(-self._stream.tell() % 8))  # so that what is mapped is aligned
         offset = self._stream.tell()
-        for array in arrays:
-            self._stream.write(np.ascontiguousarray(array).data)
-        return offset
+        self._stream.write(np.ascontiguousarray(array).data)
+        return [array.dtype.str, array.size, offset]
 
 
 def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -267,9 +259,10 @@ def _runs(file: StagedFile, column: int, rows: int, cut: Path) -> tuple[list[Sor
         run, place = file.dictionary(column, block), block.ids[column]
         lost = place.missing
         if inside < block.rows:
-            counts = np.bincount(file.codes(column, block)[:inside], minlength=place.distinct + 1)
+            distinct = run.values.length
+            counts = np.bincount(file.codes(column, block)[:inside], minlength=distinct + 1)
             kept, lost = np.flatnonzero(counts[:-1]), int(counts[-1])
-            ids = run.read(0, place.distinct)
+            ids = run.read(0, distinct)
             write_run(cut, column, [CountedIds(ids.values[kept], counts[kept].astype(np.int64), ids.first[kept])])
             run = SortedIds.whole(cut, column)
         runs.append(run)
