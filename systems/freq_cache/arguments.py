@@ -1,7 +1,8 @@
 """A collection's arguments: validation, and conversion of torch's optimizers."""
 
 import math
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -31,6 +32,39 @@ EXCHANGES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
 _MOST_IDS = 1 << 30
+
+
+_NUMBER, _WHOLE = (numbers.Real, "a number"), (numbers.Integral, "a whole number")
+_FLAGS = ("pinned", "is_weighted")
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "cache_ratio": _NUMBER,
+    **dict.fromkeys(("device_bytes", "host_bytes", "look_ahead", "seed"), _WHOLE),
+    **dict.fromkeys(("lookups_per_backward", "batch_lookups", "ram_bytes"), _WHOLE),
+    "policy": ((str, Callable), "the name of a policy, or what makes one from a number of rows"),
+    **dict.fromkeys(_FLAGS, (bool, "True or False")),
+}
+
+
+def check_types(*, tables: object, **given: object) -> None:
+    """Refuse arguments of a wrong type. None is allowed where it is the default.
+
+    Raises:
+        TypeError: the message names the argument.
+    """
+    if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
+        raise TypeError("tables are a list of EmbeddingBagConfig")
+    for table in tables:
+        for field in ("num_embeddings", "embedding_dim"):
+            size = getattr(table, field)
+            if not isinstance(size, numbers.Integral) or size < 1:
+                raise ValueError(f"table {table.name}: {field} is a whole number from 1 on, not {size!r}")
+    for name, value in given.items():
+        types, words = _TYPES[name]
+        wrong = isinstance(value, bool) != (name in _FLAGS) or not isinstance(value, types)
+        if wrong and (
+            value is not None or name in {"lookups_per_backward", "batch_lookups", "ram_bytes", "policy", *_FLAGS}
+        ):
+            raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
 
 
 def usual_look_ahead(device: torch.device | str) -> int:
@@ -139,6 +173,14 @@ def refused(spec: CacheSpec) -> str:
         (
             isinstance(spec.budget, HostBytes) and not (tier == "file" and on_cpu),
             "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file",
+        ),
+        (
+            spec.ram_bytes and (tier != "file" or isinstance(spec.budget, HostBytes)),
+            "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes",
+        ),
+        (
+            spec.ram_bytes < 0,
+            "ram_bytes is a number of bytes, 0 or more",
         ),
         (
             on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables),

@@ -65,11 +65,26 @@ class CachedTables(KeptRows):
         device: torch.device | str = "cpu",
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
+        ram_bytes: int = 0,
         pinned: bool = False,
         exchange: str = "staged",
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
+        arguments.check_types(
+            tables=tables,
+            cache_ratio=cache_ratio,
+            device_bytes=device_bytes,
+            host_bytes=host_bytes,
+            ram_bytes=ram_bytes,
+            policy=policy,
+            look_ahead=look_ahead,
+            lookups_per_backward=lookups_per_backward,
+            batch_lookups=batch_lookups,
+            pinned=pinned,
+            is_weighted=is_weighted,
+            seed=seed,
+        )
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
@@ -91,6 +106,7 @@ class CachedTables(KeptRows):
                 slow_rows=slow_rows,
                 cache_rows=cache_rows or {},
                 directory=None if directory is None else Path(directory),
+                ram_bytes=ram_bytes,
                 seed=seed,
             )
         )

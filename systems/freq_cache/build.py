@@ -1,6 +1,6 @@
 """Building the caches of a collection from its spec: one for each group of tables that share slots."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.sizing import CacheSpec
 from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.ram_level import RamTier
 from systems.freq_cache.tiers.row_map import JSON
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
@@ -47,7 +48,8 @@ def build_cache(
     """
     first = group.tables[0]
     slots, together = sizing.slots_of(spec, group), spec.lookups_per_backward
-    tier = _tier(spec, group, directory)
+    policy = _policy(spec, group)
+    tier = _tier(spec, group, directory, policy)
 
     def make_pool(slots: int) -> SlotTable:
         optimizer = spec.optimizer_of(first)
@@ -61,7 +63,7 @@ def build_cache(
             planner=Planner(
                 rows=group.rows,
                 slots=slots,
-                policy=_policy(spec, group),
+                policy=policy,
                 batch_ids=together * spec.batch_lookups,
             ),
             tier=tier,
@@ -90,11 +92,14 @@ def contents_of(spec: CacheSpec, groups: Sequence[Group]) -> list[JSON]:
     ]
 
 
-def _tier(spec: CacheSpec, group: Group, directory: Path | None) -> SlowTier:
+def _tier(spec: CacheSpec, group: Group, directory: Path | None, policy: Policy) -> SlowTier:
     layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
     initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
     if directory is not None:
-        return FileTier(
+        share = spec.ram_bytes * rows // spec.rows
+        level = partial(RamTier, ram_bytes=share, keys=policy.keys_of_evicted)
+        kind: Callable[..., FileTier] = level if share else FileTier
+        return kind(
             directory,
             rows=rows,
             layout=layout,

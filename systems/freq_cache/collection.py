@@ -52,6 +52,8 @@ class CachedEmbeddingBagCollection(CachedTables):
         batch_lookups: Approximate ids per batch; bounds the staging.
         directory: Keep the rows on disk, in this directory, instead of in host memory. If it holds committed
             rows, training resumes from them.
+        ram_bytes: With `directory`: memory for rows that have left the slots, between these and the file. A row is in
+            one of the two, not in both; the policy ranks it in both.
         pinned: Keep the rows in page-locked host memory, allocated at once, which a CUDA device reads directly.
         exchange: Write-back of pinned rows: `staged`, evicted rows are copied to the host, where a thread writes them
             to the tier; `device`, the device writes them to the tier, without a host thread.

@@ -258,7 +258,9 @@ class Pipeline:
         """Have a batch planned and then sent, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
-            coming.planned = [cache.plan(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
+            coming.planned = [
+                cache.plan(ids, changes=coming.changes) for cache, ids in zip(self._caches, coming.ids, strict=True)
+            ]
 
         def plan() -> None:
             if coming.planned is None and coming.told:

@@ -57,6 +57,7 @@ class CacheSpec(SystemSpec):
     slow_rows: str = "fp32"
     cache_rows: Mapping[str, int] = field(default_factory=dict)
     directory: Path | None = None
+    ram_bytes: int = 0
     seed: int | None = None
 
     @classmethod
@@ -136,7 +137,7 @@ def required_bytes(spec: CacheSpec) -> dict[Tier, int]:
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
     # rows in a file take disk space once they are written, and an entry in the in-memory map of the file
     in_file = spec.tier == "file"
-    rows = FILE_ROW_BYTES * spec.rows if in_file else slow_bytes(spec)
+    rows = FILE_ROW_BYTES * spec.rows + spec.ram_bytes if in_file else slow_bytes(spec)
     return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec.rows, int(spec.rows * ratio)) + rows}
 
 

@@ -41,6 +41,7 @@ class Choices:
     ratio: float
     own_rows: int | None
     tier: str
+    ram_bytes: int
     batch_lookups: int
 
 
@@ -51,6 +52,7 @@ CHOICES = st.builds(
     ratio=st.sampled_from([0.001, 0.1, 0.3, 0.5, 0.7, 1.0]),
     own_rows=st.sampled_from([None, 1, 6]),
     tier=st.sampled_from(["host", "pinned", "file"]),
+    ram_bytes=st.sampled_from([0, 1, 800, 8000]),
     batch_lookups=st.sampled_from([1, 16, 512]),
 )
 

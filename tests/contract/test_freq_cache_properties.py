@@ -78,6 +78,7 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
             device=DEVICE,
             batch_lookups=choices.batch_lookups,
             directory=self.directory() if choices.tier == "file" else None,
+            ram_bytes=choices.ram_bytes if choices.tier == "file" else 0,
             pinned=choices.tier == "pinned",
         )
         self.system.set_learning_rate(self.plain.optimizer.lr)

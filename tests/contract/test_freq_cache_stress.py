@@ -35,7 +35,7 @@ def batches(steps: int) -> Iterator[KeyedJaggedTensor]:
         yield KeyedJaggedTensor(list(IDS), ids.flatten(), lengths=torch.ones(ids.numel(), dtype=torch.int64))
 
 
-@pytest.mark.parametrize("tier", ["host", "file"])
+@pytest.mark.parametrize("tier", ["host", "file", "ram"])
 def test_a_thousand_steps_that_evict_leave_the_rows_of_plain_training(
     tier: str, device: torch.device, tmp_path: Path
 ) -> None:
@@ -50,7 +50,8 @@ def test_a_thousand_steps_that_evict_leave_the_rows_of_plain_training(
         look_ahead=4,
         device=device,
         batch_lookups=32,
-        directory=tmp_path if tier == "file" else None,
+        directory=None if tier == "host" else tmp_path,
+        ram_bytes=20_000 if tier == "ram" else 0,
     )
     plain.start(cached)
     gradients = torch.Generator().manual_seed(1)

@@ -1,6 +1,7 @@
 """Tables in a directory, committed generation after generation, whose rows say by whom and when they were written."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from torch import Tensor
 from systems.freq_cache import commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.ram_level import RamTier
 
 BATCHES = 3
 """Writes between two commits. Their rows overlap."""
@@ -33,12 +35,14 @@ class Table(NamedTuple):
 
     rows: int
     layout: RowLayout
+    ram_bytes: int = 0
 
 
 SCENES: dict[str, tuple[Table, ...]] = {
     "52 bytes": (Table(4000, RowLayout(12, torch.float32, {"sum": 1})),),
     "512 bytes": (Table(2000, RowLayout(128, torch.float32, {})),),
     "516 bytes": (Table(2000, RowLayout(128, torch.float32, {"sum": 1})),),
+    "512 bytes and RAM": (Table(2000, RowLayout(128, torch.float32, {}), 200_000),),
     "4096 bytes and 40 together": (
         Table(300, RowLayout(1024, torch.float32, {})),
         Table(3000, RowLayout(4, torch.float16, {"exp_avg": 4, "exp_avg_sq": 4})),
@@ -95,7 +99,7 @@ class Tables:
     def __init__(self, directory: Path, tables: tuple[Table, ...]) -> None:
         self._tables = tables
         self.tiers = [
-            FileTier(
+            (partial(RamTier, ram_bytes=table.ram_bytes) if table.ram_bytes else FileTier)(
                 directory / str(number),
                 rows=table.rows,
                 layout=table.layout,
@@ -122,7 +126,7 @@ class Tables:
     def write(self, generation: Generation, after_each: Callable[[], None] = lambda: None) -> None:
         for position, rows, mark in writes(generation, self._tables):
             records = records_of(rows, np.full_like(rows, mark), self._tables[position].layout)
-            self.tiers[position].write(torch.from_numpy(rows), records)
+            self.tiers[position].evict(torch.from_numpy(rows), records)
             after_each()
 
     def commit(self, generation: Generation) -> None:

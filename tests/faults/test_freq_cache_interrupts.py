@@ -38,6 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ahead": {"look_ahead": 2},
     "overflow": {"look_ahead": 2, "cache_ratio": 0.04},
     "file": {"look_ahead": 1, "file": True},
+    "ram": {"look_ahead": 1, "file": True, "ram_bytes": 1000},
     "lfu": {"look_ahead": 4, "policy": "lfu"},
     "widths": {"look_ahead": 2, "tables": TWO_WIDTHS, "cache_ratio": 0.4},
     "together": {"look_ahead": 2, "cache_ratio": 0.25, "lookups_per_backward": 2},

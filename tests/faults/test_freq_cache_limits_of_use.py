@@ -16,7 +16,7 @@ from torchrec import KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import LFU
-from tests.contract.scenes import assert_same, snapshot
+from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
     TABLES,
@@ -229,9 +229,22 @@ def test_what_is_no_batch_is_refused(wrong: object) -> None:
         built()(wrong)
 
 
-def test_policy_that_is_none_is_refused() -> None:
-    with pytest.raises(TypeError, match="a policy is a Policy, not NoneType"):
-        built(policy=lambda _: None)
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("cache_ratio", "0.1"),
+        ("look_ahead", "2"),
+        ("look_ahead", True),
+        ("batch_lookups", None),
+        ("policy", 3),
+        ("seed", 0.5),
+        ("is_weighted", "no"),
+        ("policy", lambda _: None),
+    ],
+)
+def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{argument} is "):
+        built(**{argument: value})
 
 
 @pytest.mark.parametrize(
@@ -240,6 +253,8 @@ def test_policy_that_is_none_is_refused() -> None:
         ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
         ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
         ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
+        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
+        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
     ],
 )
 def test_argument_beyond_what_loops_may_be_given_is_refused(choices: dict[str, object], words: str) -> None:

@@ -38,6 +38,7 @@ TIERS: dict[str, dict[str, Any]] = {
     "pinned": {"pinned": True},
     "exchanged": {"pinned": True, "exchange": "device"},
     "file": {},
+    "ram": {"ram_bytes": 2000},
 }
 TIER = pytest.mark.parametrize("tier", TIERS)
 
@@ -52,7 +53,7 @@ def order(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def started(tier: str, folder: Path, *, device: str = "cuda", **choices: Any) -> CachedEmbeddingBagCollection:
-    directory = {"directory": folder / tier} if tier == "file" else {}
+    directory = {"directory": folder / tier} if tier in {"file", "ram"} else {}
     return plain.started(device=device, **TIERS[tier], **directory, **choices)
 
 

@@ -110,9 +110,12 @@ class Cache:
         self._first = slots[order], rows[order]
 
     def fill(self) -> None:
-        """Copy the rows of `choose_first_rows` into their slots, if that is still to do."""
+        """Copy the rows of `choose_first_rows` into their slots, and the next best to RAM, if that is still to do."""
         if self._first is not None:
             self._mover.fill(self.pool, *self._first)
+            if self.tier.ram_rows:
+                best = self.planner.policy.best(self.planner.slots + self.tier.ram_rows)
+                self.tier.keep(as_long(best[self.planner.slots :]))
             self._first = None
 
     def announce(self, ids: Ids, distinct: Distinct, *, changes: bool) -> None:
@@ -120,12 +123,12 @@ class Cache:
         every = self._together.announced(ids)
         self.planner.announce(distinct if every is ids else self.planner.distinct(every), changes=changes)
 
-    def plan(self, ids: Ids) -> Planned:
-        """Plan the oldest announced batch."""
+    def plan(self, ids: Ids, *, changes: bool) -> Planned:
+        """Plan the oldest announced batch. `changes`: as announced."""
         plan = self._together.planned(self.planner.plan())
         offsets = ids.offsets
         one_each = offsets.size == ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
-        return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32))
+        return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32), changes)
 
     def withdraw(self) -> None:
         """Make the planner forget the announced batches that are not planned."""

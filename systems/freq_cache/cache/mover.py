@@ -61,6 +61,7 @@ class Writer:
     def moved(self, batch: int) -> None:
         """Note that a batch was moved: all of its write-backs were passed to `write`. Failed ones: see `wait`."""
         self._moved = batch
+        self._tier.moved(batch)
         while self._writes and self._writes[0].stored:
             self._writes.popleft()
         oldest = self._writes[0] if self._writes else None
@@ -115,7 +116,7 @@ class Writer:
         """Store all writes that are not stored yet up to this one, the oldest first."""
         for write in tuple(self._writes):
             if not (write.stored or write.records.home):
-                self._tier.write(write.rows, write.records.wait())
+                self._tier.evict(write.rows, write.records.wait())
                 write.stored = True
             if write is last:
                 return
@@ -135,6 +136,7 @@ class Planned:
     Attributes:
         plan: The rows to write back and to fetch.
         offsets: Start of each bag and end of the last one, int32; empty: every bag has one id.
+        changes: It will be trained.
         fetch_rows, fetch_slots: The plan's, reordered: first the rows that the slow tier had when `send` was called,
             last the rows that the previous batch writes back, which are still in staging on the device.
         early, last: Number of the first and of the last of these rows.
@@ -148,6 +150,7 @@ class Planned:
 
     plan: Plan
     offsets: Int32s
+    changes: bool
     fetch_rows: Int32s = field(init=False)
     fetch_slots: Int32s = field(init=False)
     early: int = 0
@@ -174,6 +177,7 @@ class BatchMover:
 
     def __init__(self, pool: SlotTable, *, tier: SlowTier, writer: Writer, transfer: Transfer, rows: int) -> None:
         self._pool = pool
+        self._tier = tier
         self._writer = writer
         self._transfer = transfer
         self._entries = (FetchStaging(rows, tier, transfer), FetchStaging(rows, tier, transfer))
@@ -243,7 +247,10 @@ class BatchMover:
         if count > 0:
             chunk = slice(planned.rows_read, planned.rows_read + count)
             place = planned.rows_read - planned.rows_fetched
-            entry.add(as_long(planned.fetch_rows[chunk]), self._sent(planned).tensors[3][chunk], place=place)
+            rows = as_long(planned.fetch_rows[chunk])
+            entry.add(rows, self._sent(planned).tensors[3][chunk], place=place)
+            if planned.changes:
+                self._tier.take(rows, planned.plan.batch)
             planned.rows_read = chunk.stop
 
     def _sent(self, planned: Planned) -> H2DCopy:

@@ -49,6 +49,13 @@ class Policy(ABC):
             learn: The batch trains. An evaluated batch must not change learnt statistics.
         """
 
+    def keys_of_evicted(self, rows: Int32s) -> Int32s:
+        """Keys of rows that have left the slots, int32 `[n]`, by which a level of RAM ranks them. Default: all 0.
+
+        The thread that writes rows back calls this, while the planning thread may be in another method.
+        """
+        return np.zeros(rows.size, np.int32)
+
     def best(self, rows: int) -> Int32s:
         """Up to `rows` rows to fill the cache with before the first batch, int32, the best first. Default: none."""
         return np.empty(0, np.int32)
@@ -86,6 +93,9 @@ class StaticFrequency(Policy):
             done += counts.size
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        return self.keys_of_evicted(rows)
+
+    def keys_of_evicted(self, rows: Int32s) -> Int32s:
         keys = np.empty(rows.size, np.int32)
         gather(self._levels, rows, keys)
         return keys
@@ -110,6 +120,9 @@ class LFU(Policy):
         keys = np.empty(rows.size, np.int32)
         _count(self.state, rows, occurrences, keys, learn)
         return keys
+
+    def keys_of_evicted(self, rows: Int32s) -> Int32s:
+        return self.keys(rows, np.zeros_like(rows), batch=0, learn=False)
 
 
 class LRU(Policy):

@@ -39,7 +39,7 @@ Decided = Callable[[Mapping[str, JSON]], bool]
 Initialize = Callable[[Tensor], Tensor]
 """Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""
 
-_MOST_ROWS = 10**9
+_MOST_ROWS = 5 * 10**8
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
 _CHUNK = 1 << 20
 
@@ -57,7 +57,7 @@ class FileTier(SlowTier):
 
     Args:
         directory: Made if it does not exist. If it holds a committed map, the tier is restored from it.
-        rows: 10**9 at most.
+        rows: 500 million at most.
         layout: Of a record.
         initialize: First weights of rows, called from any thread; default: zero.
         decided: Asked about a commit that was prepared and not finished; default: it does not count.
@@ -66,6 +66,7 @@ class FileTier(SlowTier):
     Attributes:
         direct: The file is read and written past the page cache.
         committed_extra: What was given to the last commit; None if there is none.
+        rows_read, rows_written: How many records were read from the file, first weights among them, and written to it.
 
     Raises:
         NotADirectoryError: `directory` is something else.
@@ -94,6 +95,7 @@ class FileTier(SlowTier):
         self._unfinished = False
         self._writing = threading.Lock()
         self._lost = False
+        self.rows_read = self.rows_written = 0
         with ExitStack() as opened:
             opened.callback(os.close, _lock(directory))
             self._finish_or_drop(decided)
@@ -112,6 +114,7 @@ class FileTier(SlowTier):
 
     def read(self, rows: Tensor, out: Tensor) -> None:
         codes = self._codes_of(rows)
+        self.rows_read += codes.size
         written = np.flatnonzero(codes)
         if written.size < codes.size:
             self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
@@ -120,23 +123,32 @@ class FileTier(SlowTier):
         self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=wanted, sums=self._sums[wanted])
 
     def write(self, rows: Tensor, records: Tensor) -> None:
-        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
         with self._writing:
             self._finish_if_decided()
-            before = self._codes_of(rows)
-            offered = self._positions.offer(len(data))
-            end, appended = self._positions.end, len(data) - offered.size
-            if end + appended > MOST_POSITIONS:
-                raise OSError(errno.EFBIG, "has no room for more rows: commit", str(self._file.path))
-            at_end = self._file.append(end, data[offered.size :])
-            sums = np.concatenate([self._file.write(offered, data[: offered.size]), at_end])
-            # in this order an interrupt wastes positions at worst
-            self._positions.take(offered=offered.size, appended=appended)
-            after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
-            # negative: written since the last commit
-            put_codes(self._codes, self._sums, rows.numpy(), -after, sums)
-            self._positions.release(-before[before < 0] - 1)
-            self._positions.retire(before[before > 0] - 1)
+            self._log(rows, records)
+
+    def _log(self, rows: Tensor, records: Tensor) -> None:
+        """Write records to the file, as `write`, which holds the lock."""
+        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
+        before = self._codes_of(rows)
+        offered = self._positions.offer(len(data))
+        end, appended = self._positions.end, len(data) - offered.size
+        if end + appended > MOST_POSITIONS:
+            raise OSError(errno.EFBIG, "has no room for more rows: commit", str(self._file.path))
+        at_end = self._file.append(end, data[offered.size :])
+        sums = np.concatenate([self._file.write(offered, data[: offered.size]), at_end])
+        # in this order an interrupt wastes positions at worst
+        self._positions.take(offered=offered.size, appended=appended)
+        after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
+        # negative: written since the last commit
+        self._put(rows.numpy(), -after, sums)
+        self._positions.release(-before[before < 0] - 1)
+        self._positions.retire(before[before > 0] - 1)
+        self.rows_written += len(data)
+
+    def _put(self, rows: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], sums: Sums) -> None:
+        """Note where rows were written in the file, and their checksums."""
+        put_codes(self._codes, self._sums, rows, codes, sums)
 
     def commit(self, extra: Mapping[str, JSON]) -> None:
         """Make what has been written so far what a crash leaves; all of it, or after an error or a crash none.
@@ -164,6 +176,7 @@ class FileTier(SlowTier):
                 raise OSError(
                     errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
                 )
+            self._write_dirty()
             try:
                 self._file.sync()
             except OSError:
@@ -175,7 +188,7 @@ class FileTier(SlowTier):
             committed = Committed(
                 **self._description(), positions=self._positions.end, touched=touched, extra=dict(extra)
             )
-            save_map(self._next, committed, self._codes, self._sums)
+            save_map(self._next, committed, self._file_codes, self._sums)
             sync_directory(self._map.parent)
             self._prepared = dict(extra)
 
@@ -192,13 +205,24 @@ class FileTier(SlowTier):
             self._next.replace(self._map)
         # before this either map may be the one that a crash leaves: no position of either may be used
         sync_directory(self._map.parent)
+        self._count_as_committed()
+        self.committed_extra = self._prepared
+        self._positions.commit()
+        self._unfinished = False
+
+    def _write_dirty(self) -> None:
+        """Write to the file what is newer elsewhere, before a commit."""
+
+    def _count_as_committed(self) -> None:
+        """Make the sign of all codes that of the last commit."""
         for start in range(0, self.rows, _CHUNK):
             chunk = self._codes[start : start + _CHUNK]
             new = np.flatnonzero(chunk < 0)
             chunk[new] = -chunk[new]
-        self.committed_extra = self._prepared
-        self._positions.commit()
-        self._unfinished = False
+
+    def _file_codes(self, start: int, stop: int) -> Codes:
+        """The codes of the records of rows in the file."""
+        return self._codes[start:stop]
 
     def _finish_or_drop(self, decided: Decided) -> None:
         """Where a commit was prepared and not finished before the tier was left: finish it if it counts, or drop it."""

@@ -9,7 +9,7 @@ Numbers are little-endian.
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -62,11 +62,11 @@ class Committed:
         return self.touched * _ENTRY.itemsize < self.rows * (_ENTRY["code"].itemsize + SUM_BYTES)
 
 
-def save_map(path: Path, committed: Committed, codes: Codes, sums: Sums) -> None:
+def save_map(path: Path, committed: Committed, codes: Callable[[int, int], Codes], sums: Sums) -> None:
     """Write a map to a file beside `path` and, once it is on the drive, rename it to `path`.
 
-    The new name is on the drive only after `sync_directory`. `codes`: int32 `[rows]`, whose signs are ignored. `sums`:
-    uint16 `[rows]`, checksums of the records of written rows.
+    The new name is on the drive only after `sync_directory`. `codes`: gives the codes of the rows from one on to before
+    another, int32, whose signs are ignored. `sums`: uint16 `[rows]`, checksums of the records of written rows.
 
     Raises:
         OSError: the map could not be written; the one at `path` is as before.
@@ -167,9 +167,9 @@ def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield crc.to_bytes(_CRC_BYTES, "little")
 
 
-def _map(codes: Codes, sums: Sums, *, in_entries: bool) -> Iterator[bytes]:
-    for start in range(0, codes.size, _CHUNK):
-        chunk = np.abs(codes[start : start + _CHUNK])
+def _map(codes: Callable[[int, int], Codes], sums: Sums, *, in_entries: bool) -> Iterator[bytes]:
+    for start in range(0, sums.size, _CHUNK):
+        chunk = np.abs(codes(start, min(start + _CHUNK, sums.size)))
         if not in_entries:
             yield chunk.astype("<i4").tobytes()
             continue
@@ -186,8 +186,8 @@ Ints = npt.NDArray[np.int64]
 
 SPARE = 1 / 3
 """Share of the log that must be free before free positions are reused."""
-MOST_POSITIONS = (1 << 31) - 1
-"""Maximum positions: a map has 31 bits for a position, and one code for none."""
+MOST_POSITIONS = (1 << 30) - 1
+"""Maximum positions: of a code's 31 bits one says that the row is in RAM, and one code is for none."""
 
 
 class Positions:

@@ -21,7 +21,10 @@ class SlowTier(ABC):
     Attributes:
         rows: Number of rows.
         layout: Layout of a record.
+        ram_rows: How many rows a level of RAM above the rows has room for; 0: there is none.
     """
+
+    ram_rows = 0
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:
         self.rows = rows
@@ -47,6 +50,19 @@ class SlowTier(ABC):
         Raises:
             OSError: they could not be written; earlier rows stay readable, and the same call may be repeated.
         """
+
+    def evict(self, rows: Tensor, records: Tensor) -> None:
+        """Overwrite records, as `write`, of rows that leave the slots."""
+        self.write(rows, records)
+
+    def take(self, rows: Tensor, batch: int) -> None:  # noqa: B027 - most tiers have one level
+        """Note that a batch, which was read and not moved yet, will change rows, int64 `[n]`, in their slots."""
+
+    def moved(self, batch: int) -> None:  # noqa: B027
+        """Note that the rows of all batches up to this one are in their slots, which will be written back."""
+
+    def keep(self, rows: Tensor) -> None:  # noqa: B027
+        """Bring rows, int64 `[n]`, the best first, to the level of RAM, as many as it has room for."""
 
     @abstractmethod
     def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:

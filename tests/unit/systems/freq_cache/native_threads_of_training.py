@@ -13,7 +13,7 @@ from tests.unit.systems.threads_of_a_process import native_threads
 
 ROWS, DIM, IDS, STEPS = 30_000, 32, 8_192, 50
 """Most of a batch's rows miss: they are more elements than torch copies on one thread."""
-TIERS = [("host", "fp32"), ("host", "int8"), ("file", "fp32"), ("file", "fp16")]
+TIERS = [("host", "fp32"), ("host", "int8"), ("file", "fp32"), ("ram", "fp32"), ("file", "fp16")]
 
 
 def main(directory: str) -> None:
@@ -29,6 +29,7 @@ def main(directory: str) -> None:
             look_ahead=look_ahead,
             slow_rows=slow_rows,
             directory=None if tier == "host" else f"{directory}/{number}",
+            ram_bytes=2000 if tier == "ram" else 0,
         )
         for features in collection.announced(map(batch, range(STEPS))):
             collection(features).values().sum().backward()

@@ -84,6 +84,7 @@ class Scene:
                 overflow=False,
             ),
             NOTHING,
+            True,
         )
 
 

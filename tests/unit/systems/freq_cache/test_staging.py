@@ -79,7 +79,7 @@ def test_staging_is_made_on_the_stream_that_writes_it_first_and_outlives_its_use
     assert lazy_device.USERS[room.data_ptr()] == [lazy_device.COMPUTE, moves._out]
 
 
-@pytest.mark.parametrize("tier", ["host", "pinned", "file"])
+@pytest.mark.parametrize("tier", ["host", "pinned", "file", "ram"])
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 4])
 @pytest.mark.parametrize("batch_lookups", [1, 32, 1000])
 def test_training_on_a_device_that_does_everything_late_is_plain_training(
@@ -91,7 +91,8 @@ def test_training_on_a_device_that_does_everything_late_is_plain_training(
         look_ahead=look_ahead,
         batch_lookups=batch_lookups,
         pinned=tier == "pinned",
-        directory=tmp_path if tier == "file" else None,
+        directory=tmp_path if tier in {"file", "ram"} else None,
+        ram_bytes=2000 if tier == "ram" else 0,
     )
     steps = 12
     coming = [batch(step) for step in range(steps)]
