@@ -49,7 +49,8 @@ class ZipfTables:
     def ids(self, samples: int) -> npt.NDArray[np.int64]:
         """The next samples, int64 `[tables, samples]`, each id within its table."""
         uniform = self._generator.random((len(self.sizes), samples))
-        return self._scrambler.ids(self._sampler.ranks(uniform))
+        starts = np.arange(len(self.sizes) + 1) * samples
+        return self._scrambler.ids(self._sampler.ranks(uniform.reshape(-1), starts), starts).reshape(uniform.shape)
 
     def frequencies(self, accesses: int = 10**9) -> list[Tensor]:
         """Expected accesses per row of every table, int64 `[rows]`, of so many samples."""

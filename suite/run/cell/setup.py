@@ -29,7 +29,7 @@ from systems.contract import (
 )
 from workloads.batch import Workload
 from workloads.dlrm import initial_rows
-from workloads.split import prefix_of
+from workloads.schema import prefix_of
 
 
 class LazyFrequencies(Mapping[str, Tensor]):
