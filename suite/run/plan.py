@@ -80,8 +80,12 @@ def check_options(options: Options) -> None:
             raise BadOption(f"--{name.replace('_', '-')}: {value} is out of range, it must be {expected}")
     if options.host_budgets and not options.on_drive:
         raise BadOption("--host-budget is for rows on a drive: give --tier disk")
-    if options.on_drive and (options.cache_ratios or options.device_budgets):
-        raise BadOption("--tier disk has a --host-budget, and neither --cache-ratio nor --device-budget")
+    if options.on_drive and options.cache_ratios:
+        raise BadOption("--tier disk has a --host-budget, and no --cache-ratio")
+    if options.on_drive and len(options.device_budgets) > 1:
+        raise BadOption("--device-budget: with --tier disk give one, which is part of every --host-budget")
+    if options.on_drive and any(given >= least for given in options.device_budgets for least in options.host_budgets):
+        raise BadOption("--device-budget: with --tier disk it is part of the --host-budget, so give less than that")
     if options.on_drive and options.device == "cuda":
         raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.tf32 and options.device != "cuda":
@@ -159,7 +163,11 @@ def plan_cells(
 def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]:
     """Cache sizes of the settings of a sweep; one setting without a sweep."""
     if options.on_drive:
-        return [{"host_budget_bytes": size} for size in dict.fromkeys(options.host_budgets or scale.host_budgets)]
+        device: dict[str, float | int] = (
+            {"device_budget_bytes": options.device_budgets[0]} if options.device_budgets else {}
+        )
+        budgets = dict.fromkeys(options.host_budgets or scale.host_budgets)
+        return [device | {"host_budget_bytes": size} for size in budgets]
     if options.device_budgets:
         return [{"device_budget_bytes": size} for size in dict.fromkeys(options.device_budgets)]
     return [{"cache_ratio": ratio} for ratio in dict.fromkeys(options.cache_ratios or (scale.cache_ratio,))]

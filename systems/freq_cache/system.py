@@ -26,7 +26,8 @@ class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` built from a spec. All rows start at zero, because the harness loads them.
 
     `policy`, `look_ahead`, `exchange` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in a
-    temporary directory, `tier=pinned` in page-locked host memory.
+    temporary directory, `tier=pinned` in page-locked host memory. With rows in a directory and a budget of memory of
+    which a part plays the device, the rest is a level of RAM; `levels=2` makes slots of all of it.
     """
 
     about = (
@@ -40,6 +41,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         "tier": ("host", "pinned", "file"),
         "exchange": EXCHANGES,
         "slow_rows": tuple(sizing.SLOW_ROWS),
+        "levels": ("3", "2"),
     }
 
     bypasses = False

@@ -61,7 +61,11 @@ def run(
         str | None, typer.Option(help="Cached rows as a share of all rows, or a sweep: 0.005,0.015,0.05")
     ] = None,
     device_budget: Annotated[
-        str | None, typer.Option(help="Equal bytes instead of equal ratio: 1.5GiB, or a sweep: 64MiB,256MiB")
+        str | None,
+        typer.Option(
+            help="Equal bytes instead of equal ratio: 1.5GiB, or a sweep: 64MiB,256MiB. With --tier disk: the "
+            "part of --host-budget that plays a device, under a level of RAM"
+        ),
     ] = None,
     tier: Annotated[
         Tier, typer.Option(help="disk: the contest of rows on a drive, which a CPU trains, at a --host-budget")
