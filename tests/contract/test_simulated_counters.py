@@ -13,8 +13,10 @@ from suite.simulate.models.model import RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.registry import build as build_model
 from suite.simulate.options import slots_of
 from suite.simulate.trace import WorkloadTrace
-from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
+from systems.contract import CacheRatio, Counters, OptimizerKind, Rows, SystemSpec
 from systems.freq_cache import FreqCache
+from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.registry import Variant, resolved_parameters
 from systems.unique_counter import UniqueCounter
 from workloads.streams.synthetic import SyntheticWorkload
@@ -32,9 +34,12 @@ def stream(name: str = "criteo_kaggle", samples: int = 24) -> SyntheticWorkload:
 BAGS = bagged(batch_size=8, seed=3, max_rows=3000)
 
 
-def trained(workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: float, kind: OptimizerKind) -> Counters:
-    """Counters of a cache that trains, over the batches `WARMUP` to `STOP`."""
-    system = FreqCache(
+def trained(
+    workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: float, kind: OptimizerKind, places: int = 0
+) -> Counters:
+    """Counters of a cache that trains, over the batches `WARMUP` to `STOP`, its rows on a drive if RAM has `places`."""
+    level = {"tier": "file"} if places else {}
+    spec = CacheSpec.of(
         SystemSpec(
             tables=tables_of(workload.tables, DIM),
             optimizer=optimizer(kind),
@@ -42,9 +47,12 @@ def trained(workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: f
             budget=CacheRatio(ratio=ratio),
             batch_lookups=workload.batch_lookups,
             frequencies=workload.frequencies() if parameters["policy"] == "static" else None,
-            parameters=resolved_parameters(Variant("freq_cache", tuple(parameters.items())), FreqCache),
+            parameters=resolved_parameters(Variant("freq_cache", tuple((parameters | level).items())), FreqCache),
         )
     )
+    system = FreqCache(replace(spec, ram_bytes=places * (4 * DIM + RamIndex.BYTES)))
+    for name, rows in workload.tables if places else ():
+        system.load_rows(name, 0, Rows(torch.zeros(rows, DIM)))  # what was never written is computed, and not kept
     batches = (workload.batch(index).features for index in range(STOP))
     for number, features in enumerate(system.announced(batches)):
         if number == WARMUP:
@@ -99,6 +107,21 @@ def test_simulated_cache_counts_what_the_trained_one_counts(policy: str, look_ah
     tally = assert_simulation_is_training(stream(), {"policy": policy, "look_ahead": look_ahead}, ratio=ratio)
     assert (tally.overflow_batches == tally.batches) == (ratio == OVERFLOWING)
     assert 0 < tally.unique_misses < tally.unique_ids
+
+
+@pytest.mark.parametrize("ratio", [OVERFLOWING, CROWDED, ROOMY])
+@pytest.mark.parametrize("policy", ["static", "lfu", "lru"])
+def test_simulated_level_of_ram_gives_and_takes_what_the_trained_one_does(policy: str, ratio: float) -> None:
+    """Without look-ahead: else what is read ahead of an eviction depends on time."""
+    workload = stream()
+    total = slots_of(WorkloadTrace(workload).rows, ratio)
+    parameters = {"policy": policy, "look_ahead": "0"}
+    tally, trace = simulated(workload, Variant("freq_cache", (*parameters.items(), ("ram", "3"))), ratio=ratio)
+    counters = trained(
+        workload, parameters, ratio=(total // 4 + 0.5) / trace.rows, places=total - total // 4, kind=OptimizerKind.SGD
+    )
+    assert counters.rows_from_ram
+    assert counters.rows_from_drive == tally.rows_fetched
 
 
 @pytest.mark.parametrize("kind", list(OptimizerKind))

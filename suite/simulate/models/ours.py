@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Seen, Trace, once_per_trace
+from systems.freq_cache.cache.plan import Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.system import FreqCache
+from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
 
 
 class FreqCacheModel(CacheModel):
@@ -17,24 +20,30 @@ class FreqCacheModel(CacheModel):
     The cache plans a batch one step before it is looked up, so that rows can be read meanwhile: with `look_ahead` of n
     it knows n - 1 batches behind the one that it plans, and with 1 none, as with 0.
 
+    With `ram` of n, rows are on a drive, and of the slots that are given n in n + 1 are places of a level of RAM above
+    it. Misses are then the rows that neither has; rows are fetched from the drive and written back to it.
+
     Memory: that of the `Planner`, 4 B per row and 20 B per slot, and 2 B per row for `static` and `lfu`; while `static`
-    is built also the frequencies, 8 B per row.
+    is built also the frequencies, 8 B per row; with `ram` 4 B per row and 23 B per place.
     """
 
-    variants = {key: FreqCache.variants[key] for key in ("policy", "look_ahead")}
+    variants = {key: FreqCache.variants[key] for key in ("policy", "look_ahead")} | {"ram": ("0", "1", "3", "7", "15")}
     source = "systems/freq_cache/cache/planner.py, arXiv 2208.05321"
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         trace = setting.trace
         policy = _policy_of(parameters["policy"], trace)
-        self._planner = Planner(rows=trace.rows, slots=setting.slots, policy=policy, batch_ids=trace.batch_lookups)
+        slots = max(1, setting.slots // (1 + int(parameters["ram"])))
+        self._planner = Planner(rows=trace.rows, slots=slots, policy=policy, batch_ids=trace.batch_lookups)
         self._planner.warm_up()
         self._bypassed = 0
+        places = setting.slots - slots
+        self._ram = _Ram(places, trace, policy, slots) if places else None
 
     @property
     def slots(self) -> int:
-        return self._planner.slots
+        return self._planner.slots + (self._ram.index.places if self._ram else 0)
 
     @property
     def look_ahead(self) -> int:
@@ -47,17 +56,69 @@ class FreqCacheModel(CacheModel):
         plan = self._planner.plan()
         # What a batch larger than the cache has changed beside it goes home when the next one is looked up.
         back, self._bypassed = plan.back_rows.size + self._bypassed, 0
-        fetched = plan.fetch_rows.size
+        fetched, missed = plan.fetch_rows.size, plan.missed
         if plan.overflow:
             self._bypassed = int(np.count_nonzero(plan.slots < 0))
             fetched += self._bypassed
+        if self._ram is not None:
+            missed, back = self._ram.move(plan)
+            fetched = int(np.count_nonzero(missed))
         if tally is None:
             return
-        tally.count(batch, plan.rows, plan.missed, self.setting.trace.table_starts)
+        tally.count(batch, plan.rows, missed, self.setting.trace.table_starts)
         tally.lookup_misses += plan.lookup_misses
         tally.rows_fetched += fetched
         tally.rows_written_back += back
         tally.overflow_batches += plan.overflow
+
+
+class _Ram:
+    """The index of a level of RAM as `RamTier` has it, without records: the file answers at once."""
+
+    def __init__(self, places: int, trace: Trace, policy: Policy, slots: int) -> None:
+        self._codes, self._sums = np.ones(trace.rows, np.int32), np.zeros(trace.rows, np.uint16)
+        self._staging = 1 + min(trace.batch_lookups, slots) // 8  # rows that leave the slots at a time
+        self.index = RamIndex(places, self._codes, keys=policy.keys_of_evicted)
+        best = policy.best(slots + places)[slots:]
+        self.index.enter(best, self.index.choose(best.size), dirty=False)
+
+    def move(self, plan: Plan) -> tuple[NDArray[np.bool_], int]:
+        """Move the rows of a batch. Returns which of its distinct rows the drive gave, and how many went there.
+
+        As many rows as staging holds are read ahead, before others leave the slots, which also leave by stagings.
+        """
+        inside = plan.slots >= 0
+        coming = plan.rows[plan.missed & inside]
+        held = self._take(coming[: self._staging], plan.batch)
+        parts = [slice(start, start + self._staging) for start in range(0, plan.back_rows.size, self._staging)]
+        written = sum(self._evict(plan.back_rows[part]) for part in parts)
+        held = np.concatenate([held, self._take(coming[self._staging :], plan.batch)])
+        from_drive = plan.missed.copy()
+        from_drive[plan.missed & inside] = ~held
+        beside = plan.rows[~inside]
+        from_drive[~inside] = self._codes[beside] < IN_RAM
+        written += self._evict(beside)
+        self.index.moved(plan.batch)
+        return from_drive, written
+
+    def _take(self, rows: NDArray[np.int32], batch: int) -> NDArray[np.bool_]:
+        held = self._codes[rows] >= IN_RAM
+        self.index.take(self._codes[rows[held]] - IN_RAM, batch)
+        return held
+
+    def _evict(self, rows: NDArray[np.int32]) -> int:
+        own = self._codes[rows] - IN_RAM
+        held = own >= 0
+        self.index.keep_out(own[held])
+        chosen = self.index.choose(int(np.count_nonzero(~held)))
+        dirty = self.index.dirty(chosen)
+        self.index.logged(
+            self.index.rows_at(dirty), np.ones(dirty.size, np.int64), self._sums, np.zeros(dirty.size, np.uint16)
+        )
+        self.index.vacate(chosen)
+        places = np.concatenate([own[held], chosen])
+        self.index.enter(np.concatenate([rows[held], rows[~held][: chosen.size]]), places, dirty=True)
+        return dirty.size + int(np.count_nonzero(~held)) - chosen.size
 
 
 def _policy_of(name: str, trace: Trace) -> Policy:

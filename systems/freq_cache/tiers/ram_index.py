@@ -125,7 +125,7 @@ class RamIndex:
         keys = np.zeros(rows.size, np.int32) if self._keys is None else self._keys(rows)
         _enter(rows, places, keys, dirty, self._of)
 
-    def logged(self, rows: Ints, codes: Ints, sums: Sums, new_sums: Sums) -> None:
+    def logged(self, rows: Ints | Int32s, codes: Ints, sums: Sums, new_sums: Sums) -> None:
         """Note where rows were written in the file, and their checksums. Those with a place keep it.
 
         A compiled loop is not interrupted: all rows get both, or none gets any.

@@ -13,7 +13,9 @@ RANKINGS = {"static": lambda trace: ByFrequency(trace.counts), "lfu": lambda _: 
 
 
 def model(trace: ListedTrace, slots: int, *, policy: str, look_ahead: int, counted_from: int = 0) -> FreqCacheModel:
-    return FreqCacheModel(setting(trace, slots, counted_from), {"policy": policy, "look_ahead": str(look_ahead)})
+    return FreqCacheModel(
+        setting(trace, slots, counted_from), {"policy": policy, "look_ahead": str(look_ahead), "ram": "0"}
+    )
 
 
 def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> list[Step]:
