@@ -111,18 +111,20 @@ def build_vocabulary(
     """
     described = job.raw.categorical[column]
     signed, table_rows = described.kind is Kind.CATEGORICAL_INTEGER, hashed_rows(described, job.settings)
-    lost = [(file.note["missing"][column], start) for file, start in counted]
-    missing = sum(rows for (rows, _), _ in lost)
-    missing_first = next((start + first for (rows, first), start in lost if rows), 0)
+    notes = [(file.note["missing"][column], start) for file, start in counted]
+    missing = sum(rows for (rows, _), _ in notes)
+    missing_first = next((start + first for (rows, first), start in notes if rows), 0)
 
     def fill(made: Path) -> dict[str, Any]:
         runs = [SortedIds.whole(file.folder, column, start=start) for file, start in counted]
-        lists = merged(runs, limit=job.memory.merged_ids)
+        ids = write_run(made, 0, merged(runs, limit=job.memory.merged_ids))
         if table_rows is None:
-            return _ranked(
-                job, lists, made, missing=(missing, missing_first), training_rows=training_rows, column=described
-            )
-        ids = _count_hashed(lists, made, rows=table_rows, limit=job.memory.ranked_ids, signed=signed, missing=missing)
+            lost = (missing, missing_first)
+            return _ranked(job, made, ids, missing=lost, training_rows=training_rows, column=described)
+        stored = SortedIds.whole(made, 0)
+        _count_hashed(made, stored, rows=table_rows, limit=job.memory.ranked_ids, signed=signed, missing=missing)
+        for part in CountedIds._fields:
+            column_file(made, 0, part).unlink()
         return {"table_rows": table_rows, "training_ids": ids + bool(missing), "values": 0, "missing_row": 0}
 
     files = [[file.folder.name, start] for file, start in counted]
@@ -133,19 +135,12 @@ def build_vocabulary(
 
 
 def _ranked(
-    job: Job,
-    lists: Iterator[CountedIds],
-    made: Path,
-    *,
-    missing: tuple[int, int],
-    training_rows: int,
-    column: RawColumn,
+    job: Job, made: Path, ids: int, *, missing: tuple[int, int], training_rows: int, column: RawColumn
 ) -> dict[str, int]:
-    """Rank the ids of a column; returns what `Vocabulary` has to know.
+    """Rank the ids of a column, so many of them; returns what `Vocabulary` has to know.
 
     `missing` has the rows without an id, and the first of them: a missing id is ranked like others, as the last entry.
     """
-    ids = write_run(made, 0, lists)
     entries = ids + bool(missing[0])
     if missing[0]:
         for part, number in zip(("counts", "first"), missing, strict=True):
@@ -238,25 +233,16 @@ def _scatter(
         stream.write(part.data)
 
 
-def _count_hashed(
-    lists: Iterator[CountedIds], folder: Path, *, rows: int, limit: int, signed: bool, missing: int
-) -> int:
-    """Write the accesses of every row of a table of hashed ids; returns the distinct ids."""
+def _count_hashed(folder: Path, ids: SortedIds, *, rows: int, limit: int, signed: bool, missing: int) -> None:
+    """Write the accesses of every row of a table of hashed ids, int64 `[rows]`, a window of rows at a time."""
     window = min(rows, limit)
-    ids = 0
-    with (folder / "rows_and_counts").open("wb+") as spill:
-        for part in lists:
-            ids += len(part.values)
-            spill.write(np.stack([hashed(part.values, rows, signed=signed), part.counts], axis=1).data)
-        with (folder / "counts").open("wb") as stream:
-            for start in range(0, rows, window):
-                counts = np.zeros(min(window, rows - start), np.int64)
-                spill.seek(0)
-                while data := spill.read(16 * limit):
-                    pairs = np.frombuffer(data, np.int64).reshape(-1, 2)
-                    inside = (pairs[:, 0] >= start) & (pairs[:, 0] < start + len(counts))
-                    np.add.at(counts, pairs[inside, 0] - start, pairs[inside, 1])
-                counts[0] += missing if start == 0 else 0
-                stream.write(counts.data)
-    (folder / "rows_and_counts").unlink()
-    return ids
+    with (folder / "counts").open("wb") as stream:
+        for start in range(0, rows, window):
+            counts = np.zeros(min(window, rows - start), np.int64)
+            for begin in range(0, ids.values.length, limit):
+                part = ids.read(begin, min(begin + limit, ids.values.length))
+                row = hashed(part.values, rows, signed=signed) - start
+                inside = (row >= 0) & (row < len(counts))
+                np.add.at(counts, row[inside], part.counts[inside])
+            counts[0] += missing if start == 0 else 0
+            stream.write(counts.data)
