@@ -1,10 +1,11 @@
-"""Starting, listening to and ending a worker, with cheap stand-ins for it."""
+"""Starting, listening to and ending a worker, with cheap stand-ins for it; processes that got away end with it."""
 
 import gc
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -13,11 +14,13 @@ from suite.records.record import Status
 from suite.run import resources
 from suite.run.forkserver import Forkserver
 from suite.run.process import Limits, WorkerProcess, run_in_process
+from suite.run.resources import runs
 from suite.run.worker import RunCell
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.run.runner_scenes import GENEROUS
 
 pytestmark = pytest.mark.timeout(60)
+DONE = """os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')"""
 
 
 def open_files():
@@ -251,3 +254,56 @@ def test_seconds_of_workers_that_ended_are_known(worker):
     before = Forkserver.kept_s()
     run()
     assert 0.5 <= Forkserver.kept_s() - before < 5
+
+
+@pytest.mark.parametrize(
+    "end", [f"{DONE}; time.sleep(60)", DONE, "os.kill(os.getpid(), 9)", "sys.exit(3)", "time.sleep(60)"]
+)
+def test_process_that_left_session_parent_and_environment_ends_with_its_worker(worker, tmp_path, end):
+    told = tmp_path / "told"
+    run = worker(f"""
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.setsid()
+                open({str(told)!r}, "w").write(str(os.getpid()))
+                os.execve("/bin/sleep", ["sleep", "600"], {{}})
+            os._exit(0)
+        os.wait()
+        while not os.path.exists({str(told)!r}) or not open({str(told)!r}).read():
+            time.sleep(0.01)
+        {end}
+    """)
+    run(Limits(wall_s=3, stall_s=40, host_bytes=8 * 10**9))
+    assert not runs(int(told.read_text()))
+
+
+def test_process_that_got_away_from_one_worker_is_left_alone_while_that_one_lives(worker, tmp_path):
+    """The end of another worker, forked by the same process, is no reason to kill it."""
+    told, ended = tmp_path / "told", tmp_path / "ended"
+    run = worker(f"""
+        os.environ.clear()
+        if os.path.exists({str(told)!r}):
+            {DONE}
+            sys.exit()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                open({str(told)!r}, "w").write(str(os.getpid()))
+                os.execve("/bin/sleep", ["sleep", "600"], {{}})
+            os._exit(0)
+        while not os.path.exists({str(ended)!r}):
+            time.sleep(0.01)
+        {DONE}
+    """)
+    first = Thread(target=run)
+    first.start()
+    while not told.exists() or not told.read_text():
+        time.sleep(0.01)
+    run()
+    time.sleep(0.2)
+    alive = runs(int(told.read_text()))
+    ended.touch()
+    first.join()
+    assert alive
+    assert not runs(int(told.read_text()))

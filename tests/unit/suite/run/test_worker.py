@@ -1,15 +1,19 @@
-"""What a worker makes of an exception, and that a whole cell in this process ends in its exact status."""
+"""Messages of a worker, the status of an exception, and whole cells in this process, which end as they should."""
 
 import errno
 import io
+import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from suite.records.record import Status
-from suite.run.worker import ANSWERS, CellResult, Progress, Reporter, RunCell, _outcome, describe, status_of
+from suite.run.worker import ANSWERS, CellResult, Progress, Reporter, RunCell, _outcome, describe, encode, status_of
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
+from tests.unit.suite.fabricate import measurement, verification
 
 
 def outcome(system, **changes):
@@ -113,3 +117,43 @@ def test_reporter_sends_every_phase_and_beats_after_a_pause_alone(monkeypatch):
         Progress(phase="train", step=2, steps=9),
         CellResult(status=Status.OK),
     ]
+
+
+@settings(max_examples=30)
+@given(
+    st.builds(Progress, phase=st.text(), step=st.integers(0), steps=st.integers(0))
+    | st.builds(CellResult, status=st.sampled_from(Status), reason=st.text(), notes=st.tuples(st.text()))
+)
+def test_message_is_one_line_and_comes_back_whole(message):
+    line = encode(message)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert ANSWERS.validate_json(line) == message
+
+
+@pytest.mark.parametrize("value", [0.1, math.nan, -math.inf])
+def test_outcome_carries_its_measurement_and_verification_with_numbers_that_json_lacks(value):
+    measured = measurement(tiny_cell())
+    quality = measured.quality.model_copy(update={"final_loss": value})
+    measured = measured.model_copy(update={"quality": quality})
+    sent = CellResult(status=Status.OK, verification=verification(difference=1e-9), measurement=measured)
+    assert repr(ANSWERS.validate_json(encode(sent))) == repr(sent)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"Segmentation fault",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"kind": "progress"}',
+        b'{"kind": "outcome", "status": "splendid"}',
+        b'{"kind": "gossip", "phase": "train"}',
+        b'{"kind": "progress", "phase": "tra',
+    ],
+)
+def test_line_that_is_no_message_is_a_value_error(line):
+    with pytest.raises(ValueError):
+        ANSWERS.validate_json(line)
