@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results[workload] = in_turns(mine, turns=asked.turns, steps=asked.steps)
         sys.stdout.write(f"{workload}: {json.dumps(results[workload]['relative_speed'])}\n")
     record = {
-        "environment": capture().model_dump(mode="json"),
+        "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
         "scale": asked.scale,
         "bottom_mlp": cells[0].bottom_mlp,
         "top_mlp": cells[0].top_mlp,
@@ -76,7 +76,7 @@ def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]
     Raises:
         SystemExit: a system failed; the message says why.
     """
-    environment, load = capture(), os.getloadavg()[0]
+    environment, load = capture(threads=len(os.sched_getaffinity(0))), os.getloadavg()[0]
     entrants = tuple(
         Participant(
             name=cell.system,
