@@ -20,8 +20,8 @@ from rich.text import Text
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import ask_nvml, installed_versions, visible_gpu
 from suite.run.conditions import MachineMonitor
-from suite.run.control_groups import granted_cpus
 from suite.run.drive import IN_MEMORY, file_system
+from suite.run.resources import granted_cpus
 
 TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""

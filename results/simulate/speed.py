@@ -22,7 +22,7 @@ from suite.records.environment import capture
 from suite.records.store import write_json
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
-from suite.simulate.sweep import slots_of
+from suite.simulate.options import slots_of
 from suite.simulate.trace_file import FileTrace
 from systems.registry import Variant
 

@@ -28,7 +28,7 @@ from systems.freq_cache.sizing import CacheSpec
 from systems.spec import check_hyper_parameters
 
 POLICIES = ("static", "lfu", "lru")
-EXCHANGES = ("staged", "device")
+COPY_ENGINES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
 _MOST_IDS = 1 << 30
@@ -114,7 +114,7 @@ def check(spec: CacheSpec) -> None:
             "rows are no parameters that another device could take over later: give the device that looks them up, "
             "also where the model around is built on meta"
         )
-    for name, known in (("policy", POLICIES), ("exchange", EXCHANGES), ("slow_rows", (*sizing.SLOW_ROWS,))):
+    for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
         if isinstance(given := getattr(spec, name), str) and given not in known:
             raise ValueError(f"{name} '{given}' is none of {', '.join(known)}")
     for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", spec.cache_rows)):
@@ -152,7 +152,7 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
 def refused(spec: CacheSpec) -> str:
     """Reason why no cache can be built from a spec; empty if it can."""
     half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
-    on_cpu, tier, exchange = spec.device.type == "cpu", spec.tier, spec.exchange
+    on_cpu, tier, copy_engine = spec.device.type == "cpu", spec.tier, spec.copy_engine
     reasons = (
         (
             spec.policy == "static" and spec.frequencies is None,
@@ -163,12 +163,12 @@ def refused(spec: CacheSpec) -> str:
             "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host",
         ),
         (
-            exchange == "device" and tier != "pinned",
-            "exchange=device is for rows that the device sees: pin them, which is tier=pinned, or leave it at staged",
+            copy_engine == "device" and tier != "pinned",
+            "copy_engine=device is for rows that the device sees: pin them (tier=pinned), or leave it at staged",
         ),
         (
-            exchange == "device" and find_spec("triton") is None,
-            "exchange=device needs Triton, which comes with CUDA builds of torch: install it, or leave it at staged",
+            copy_engine == "device" and find_spec("triton") is None,
+            "copy_engine=device needs Triton, which comes with CUDA builds of torch: install it, or leave it at staged",
         ),
         (
             isinstance(spec.budget, HostBytes) and not (tier == "file" and on_cpu),

@@ -67,7 +67,7 @@ class CachedTables(KeptRows):
         directory: Path | str | None = None,
         ram_bytes: int = 0,
         pinned: bool = False,
-        exchange: str = "staged",
+        copy_engine: str = "staged",
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
@@ -102,7 +102,7 @@ class CachedTables(KeptRows):
                 look_ahead=arguments.usual_look_ahead(device) if look_ahead is None else look_ahead,
                 lookups_per_backward=lookups_per_backward,
                 tier="pinned" if pinned else "host" if directory is None else "file",
-                exchange=exchange,
+                copy_engine=copy_engine,
                 slow_rows=slow_rows,
                 cache_rows=cache_rows or {},
                 directory=None if directory is None else Path(directory),
@@ -192,7 +192,7 @@ class CachedTables(KeptRows):
     def announced(
         self, batches: Iterable[Batch], features: Callable[[Batch], KeyedJaggedTensor] = lambda batch: cast(Any, batch)
     ) -> Iterator[Batch]:
-        """The same batches, each announced as early as `look_ahead` allows. Look them up in this order.
+        """Yield the batches, each announced as early as `look_ahead` allows. Look them up in this order.
 
         The consumer may take some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` does. Batches
         are `KeyedJaggedTensor`s, or anything from which `features` gets one. Leaving the loop early withdraws the rest.

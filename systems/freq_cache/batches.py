@@ -18,20 +18,20 @@ from systems.threads import Task
 
 @dataclass(eq=False)
 class Coming:
-    """A batch that is not looked up yet.
+    """A batch that is announced or being looked up, and how far it has come.
 
     Attributes:
-        features: What will be looked up, or another object with the same ids.
+        features: The batch that will be looked up, or another object with the same ids.
         parts, ids: Its features and its ids, for each cache.
         changes: It will be trained.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
-        announcing, planning: What the planning thread was given to do for it; None: nothing yet.
-        sending: What the sending thread was given to do for it once it was planned.
+        announcing, planning: Tasks of the planning thread for it; None: not submitted yet.
+        sending: Task of the sending thread, submitted once the batch is planned.
         told: The planners know of it.
         refused: Why the planners were not told of it: an id is outside its table.
         planned: Its plan in each cache.
         planned_at: When planning ended: what can be sent ahead was sent after that.
-        versions: Of its ids and bags when the planners were to learn them, as `versions_of` has them.
+        versions: `versions_of` the features when they were announced.
     """
 
     features: KeyedJaggedTensor
@@ -96,7 +96,7 @@ def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJagg
 
 
 def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """The same features, whose bags are those of its ids; kernels would read beyond them.
+    """Return the features if their bags share out the ids; kernels would read beyond them otherwise.
 
     Raises:
         ValueError: they are not whole numbers, or not as many as the batch needs, or a feature comes twice.

@@ -109,7 +109,7 @@ def _tier(spec: CacheSpec, group: Group, directory: Path | None, policy: Policy)
         )
     tier = HostTier(rows=rows, layout=layout)
     if spec.tier == "pinned":
-        tier = PinnedTier(rows, layout, spec.device, exchanges=spec.exchange == "device")
+        tier = PinnedTier(rows, layout, spec.device, by_kernel=spec.copy_engine == "device")
     chunk_rows = max(1, _CHUNK_BYTES // (4 * layout.dim))
     for start in range(0, 0 if spec.seed is None else rows, chunk_rows):
         ids = torch.arange(start, min(start + chunk_rows, rows))

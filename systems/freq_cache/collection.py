@@ -55,8 +55,8 @@ class CachedEmbeddingBagCollection(CachedTables):
         ram_bytes: With `directory`: memory for rows that have left the slots, between these and the file. A row is in
             one of the two, not in both; the policy ranks it in both.
         pinned: Keep the rows in page-locked host memory, allocated at once, which a CUDA device reads directly.
-        exchange: Write-back of pinned rows: `staged`, evicted rows are copied to the host, where a thread writes them
-            to the tier; `device`, the device writes them to the tier, without a host thread.
+        copy_engine: Write-back of pinned rows: `staged`, evicted rows are copied to the host, where a thread writes
+            them to the tier; `device`, the device writes them to the tier, without a host thread.
         slow_rows: Type of fp32 rows in the slow tier, `fp32`, `fp16` or `int8`; all else stays fp32. A row is
             rounded when it is loaded, and when it is written back or flushed. A flush rounds its slot too:
             reading or saving rows rounds those that changed.

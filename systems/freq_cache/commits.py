@@ -21,8 +21,8 @@ class Commits:
     and finishes it after.
 
     Args:
-        directory: Of all caches.
-        contents: What each cache holds, in JSON: its tables, and what else the first values of their rows follow from.
+        directory: Directory of all caches.
+        contents: Description of each cache in JSON: its tables, and what the initial values of their rows follow from.
 
     Raises:
         DamagedTier: what says how often it was committed is missing or damaged.

@@ -82,8 +82,8 @@ class _Streams(NamedTuple):
 
     Attributes:
         starts: The first row of each, and where the last one ends, int64.
-        numbers: Of their streams.
-        scales: Of a word's upper 24 bits.
+        numbers: Numbers of their streams.
+        scales: Factors of a word's upper 24 bits.
         spans, middles: By which a value is multiplied, and what is added then; 1 and 0 change none.
     """
 

@@ -37,7 +37,7 @@ SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 """Share and bytes of a host budget reserved for the allocator and page tables."""
 
 
-_TEXT_OPTIONS = ("policy", "tier", "exchange", "slow_rows")
+_TEXT_OPTIONS = ("policy", "tier", "copy_engine", "slow_rows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,14 @@ class CacheSpec(SystemSpec):
 
     Attributes:
         tier: `host`, `pinned` or `file`.
-        directory: Of the rows of tier `file`.
+        directory: Directory of the rows of tier `file`.
     """
 
     policy: str | Callable[[int], Policy] = "lfu"
     look_ahead: int = 0
     lookups_per_backward: int = 1
     tier: str = "host"
-    exchange: str = "staged"
+    copy_engine: str = "staged"
     slow_rows: str = "fp32"
     cache_rows: Mapping[str, int] = field(default_factory=dict)
     directory: Path | None = None

@@ -13,7 +13,7 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import EmbeddingSystem, Rows, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
-from systems.freq_cache.arguments import EXCHANGES, POLICIES
+from systems.freq_cache.arguments import COPY_ENGINES, POLICIES
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 from systems.freq_cache.sizing import CacheSpec
@@ -25,8 +25,8 @@ Write = Callable[[Tensor, Tensor], None]
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` built from a spec. All rows start at zero, because the harness loads them.
 
-    `policy`, `look_ahead`, `exchange` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in a
-    temporary directory, `tier=pinned` in page-locked host memory.
+    `policy`, `look_ahead`, `copy_engine` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in
+    a temporary directory, `tier=pinned` in page-locked host memory.
     """
 
     about = (
@@ -38,7 +38,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "pinned", "file"),
-        "exchange": EXCHANGES,
+        "copy_engine": COPY_ENGINES,
         "slow_rows": tuple(sizing.SLOW_ROWS),
     }
 
@@ -65,7 +65,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         if not options.row_error:
             return super().reference(spec)
         # it sees rows leave where the host writes them
-        return RoundedReference(spec, FreqCache(replace(options, exchange="staged")))
+        return RoundedReference(spec, FreqCache(replace(options, copy_engine="staged")))
 
     @property
     def prior_knowledge(self) -> str:

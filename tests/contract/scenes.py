@@ -16,7 +16,8 @@ _ALIKE = ("fbgemm_uvm", "fbgemm_uvm_caching", "fbgemm_uvm_caching[policy=lfu]", 
 VARIANTS = [variant for variant in EVERY_VARIANT if variant not in _ALIKE]
 """On a CPU without those whose kernels on whose memory are another's there, as `test_what_a_row_says` finds them."""
 if torch.cuda.is_available():
-    EVERY_VARIANT += ["freq_cache[tier=pinned]", "freq_cache[exchange=device,tier=pinned]"]  # a CPU has nothing to pin
+    # a CPU has nothing to pin
+    EVERY_VARIANT += ["freq_cache[tier=pinned]", "freq_cache[copy_engine=device,tier=pinned]"]
     VARIANTS = EVERY_VARIANT
 CACHES = [variant for variant in EVERY_VARIANT if variant.startswith("freq_cache")]
 UVM = [variant for variant in EVERY_VARIANT if "uvm" in variant]

@@ -68,7 +68,7 @@ def test_waits_that_the_debug_mode_does_not_see_are_counted(waits: list[str], no
     assert waits[-2:] == ["event", "stream"]
 
 
-@pytest.mark.parametrize("tier", ["tier=host", "tier=pinned", "exchange=device,tier=pinned"])
+@pytest.mark.parametrize("tier", ["tier=host", "tier=pinned", "copy_engine=device,tier=pinned"])
 @pytest.mark.parametrize("look_ahead", [1, 4, 16])
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
 def test_training_with_the_cache_never_waits_for_the_device(

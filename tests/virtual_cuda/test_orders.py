@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.device_prefetcher import DevicePrefetcher
+from suite.run.cell.feed import DevicePrefetcher
 from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import Writer
@@ -36,7 +36,7 @@ STEPS = 12
 TIERS: dict[str, dict[str, Any]] = {
     "host": {},
     "pinned": {"pinned": True},
-    "exchanged": {"pinned": True, "exchange": "device"},
+    "exchanged": {"pinned": True, "copy_engine": "device"},
     "file": {},
     "ram": {"ram_bytes": 2000},
 }
@@ -277,7 +277,7 @@ def test_a_tensor_that_is_given_back_while_it_leaves() -> None:
 
 
 def test_rows_that_are_read_while_the_device_writes_them_home() -> None:
-    transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
+    transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, by_kernel=True)
     place, entry, rows = EvictStaging(64, LAYOUT, transfer), FetchStaging(64, tier, transfer), torch.arange(64)
     (numbers,) = transfer.pack(rows.int().numpy()).take()
     place.scatter(place.room(64).fill_(1), tier, numbers)
@@ -287,7 +287,7 @@ def test_rows_that_are_read_while_the_device_writes_them_home() -> None:
 
 @pytest.mark.parametrize("given_back", ["records", "numbers"])
 def test_what_is_given_back_while_the_device_writes_it_home(given_back: str) -> None:
-    transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
+    transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, by_kernel=True)
     place, arrival = EvictStaging(64, LAYOUT, transfer), transfer.pack(np.arange(64, dtype=np.int32))
     numbers = arrival.take()[0]
     torch.cuda.current_stream().synchronize()

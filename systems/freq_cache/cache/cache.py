@@ -163,7 +163,8 @@ class Cache:
         """
         self.check_whole()
         plan = planned.plan
-        slots, *_, offsets = self._batch_mover.numbers(planned)
+        numbers = self._batch_mover.numbers(planned)
+        slots, offsets = numbers.slots, numbers.offsets
         self.traffic.count(plan)
         if self.count_by_table:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)

@@ -49,7 +49,7 @@ class Index(NamedTuple):
         where: The location of every row, int32 `[rows]`.
         slots: The fields of every slot, int32 `[slots * FIELDS]`.
         state: int64 `[3]`.
-        queues: Of slots whose row no announced batch needs, one for every key.
+        queues: Slots whose row no announced batch needs, one queue for every key.
     """
 
     where: Int32s
@@ -181,7 +181,7 @@ def _find_often(ids, start, size, inverse, found, seen, counted, where, behind):
 
 @compiled
 def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind):
-    """The same where many ids are new. It has no branch on that: which way it goes could not be guessed."""
+    """As `_find_often`, where many ids are new. The loop has no branch on that: the processor could not predict it."""
     for i in range(ids.size):
         if i + _FAR < ids.size:
             prefetch(where, start + ids[i + _FAR])

@@ -3,18 +3,22 @@
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.freq_cache.cache.plan import CacheCounters, Plan
+from systems.freq_cache.cache.plan import CacheCounters, Int32s, Plan
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import D2HCopy, EvictStaging, FetchStaging, H2DCopy, Transfer
 from systems.freq_cache.tiers.slow_tier import PinnedTier, SlowTier
 from systems.threads import Task, Worker
+
+_CHUNK_BYTES = 8 << 20
+_MOST_WAITING = 4
+"""Maximum batches whose records wait in host memory for write-back."""
 
 
 class WriteBackFailed(RuntimeError):
@@ -122,11 +126,25 @@ class Writer:
                 return
 
 
-Int32s = NDArray[np.int32]
+class Numbers(NamedTuple):
+    """Numbers of a planned batch on the device, int32 each.
 
-_CHUNK_BYTES = 8 << 20
-_MOST_WAITING = 4
-"""Maximum batches whose records wait in host memory for write-back."""
+    Attributes:
+        slots: The slot of every id.
+        fetch_slots, back_slots: The slots to fetch into, and those to write back.
+        fetch_rows: The rows to fetch.
+        back_rows: The rows to write back, if the device writes them.
+        again: Indices of the last rows to fetch among those that the previous batch writes back.
+        offsets: Start of each bag and end of the last one; empty: every bag has one id.
+    """
+
+    slots: Tensor
+    fetch_slots: Tensor
+    back_slots: Tensor
+    fetch_rows: Tensor
+    back_rows: Tensor
+    again: Tensor
+    offsets: Tensor
 
 
 @dataclass
@@ -141,9 +159,7 @@ class Planned:
             last the rows that the previous batch writes back, which are still in staging on the device.
         early, last: Number of the first and of the last of these rows.
         before: Number of the previous batch, when `send` was called.
-        sent: Arrays copied to the device, int32: the slot of every id, the slots to fetch into, the slots to write
-            back, the rows to fetch, the rows to write back if the device writes them, the indices of the last rows
-            among those that the previous batch writes back, the offsets. None: not copied yet.
+        sent: Its `Numbers`, copied to the device; None: not copied yet.
         rows_written_back, rows_fetched: Number of rows moved so far.
         rows_read: Number of rows to fetch that were read; those not fetched yet are in staging.
     """
@@ -182,7 +198,7 @@ class BatchMover:
         self._transfer = transfer
         self._entries = (FetchStaging(rows, tier, transfer), FetchStaging(rows, tier, transfer))
         self._exit = EvictStaging(rows, tier.layout, transfer)
-        self._exchanged = tier if isinstance(tier, PinnedTier) and tier.exchanges else None
+        self._kernel_tier = tier if isinstance(tier, PinnedTier) and tier.by_kernel else None
         self._before: tuple[int, Int32s] = (-1, np.empty(0, np.int32))
         """Number of the last batch sent, and the rows that it writes back."""
 
@@ -195,23 +211,23 @@ class BatchMover:
     def move(self, planned: Planned, traffic: CacheCounters) -> None:
         """Write back and fetch the rows of a batch, as `Cache.move`."""
         plan = planned.plan
-        _, fetch_slots, back_slots, _, back_rows, again, _ = self.numbers(planned)
+        numbers = self.numbers(planned)
         size, kept = planned.fetch_rows.size, None
-        if again.numel() and planned.rows_fetched < size and self._exit.batch == planned.before:
-            kept, size = self._exit.again(again), size - planned.last
+        if numbers.again.numel() and planned.rows_fetched < size and self._exit.batch == planned.before:
+            kept, size = self._exit.again(numbers.again), size - planned.last
         while planned.rows_written_back < plan.back_rows.size:
             chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
-            rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
+            rows, slots = as_long(plan.back_rows[chunk]), numbers.back_slots[chunk]
             with traffic.timed("write_back_wait_s"):
-                tier = self._exchanged
+                tier = self._kernel_tier
                 if tier is None:  # with a pinned tier the device writes rows back without host buffers
                     self._writer.wait(plan.batch - _MOST_WAITING)
                 read = self._pool.read(slots, self._exit.room(rows.numel()))
-                records = self._exit.scatter(read, tier, back_rows[chunk]) if tier else self._exit.send(read)
+                records = self._exit.scatter(read, tier, numbers.back_rows[chunk]) if tier else self._exit.send(read)
                 self._writer.write(rows, records, batch=plan.batch)
                 planned.rows_written_back += rows.numel()
                 traffic.rows_written_back += rows.numel()
-            if rows.numel() == plan.back_rows.size and not self._exchanged:
+            if rows.numel() == plan.back_rows.size and not self._kernel_tier:
                 self._exit.batch = plan.batch
         entry, late = self._entries[plan.batch % 2], False
         while planned.rows_fetched < size:
@@ -226,35 +242,35 @@ class BatchMover:
                 with traffic.timed("fetch_wait_s"):
                     self._add(planned, entry, missing)
             count = stop - planned.rows_fetched
-            self._pool.fill(fetch_slots[planned.rows_fetched : stop], entry.take(count))
+            self._pool.fill(numbers.fetch_slots[planned.rows_fetched : stop], entry.take(count))
             entry.clear()
             traffic.rows_fetched += count
             planned.rows_fetched = stop
         if kept is not None:
-            self._pool.fill(fetch_slots[size:], kept)
+            self._pool.fill(numbers.fetch_slots[size:], kept)
             traffic.rows_fetched += planned.last
             planned.rows_fetched += planned.last
         traffic.late_batches += late
         if not plan.overflow:
             self._writer.moved(plan.batch)
 
-    def numbers(self, planned: Planned) -> tuple[Tensor, ...]:
-        """Arrays of `Planned.sent`, for work that the current stream queues after this call."""
-        return self._sent(planned).take()
+    def numbers(self, planned: Planned) -> Numbers:
+        """The numbers of a batch, for work that the current stream queues after this call."""
+        return Numbers(*self._sent(planned).take())
 
     def _add(self, planned: Planned, entry: FetchStaging, count: int) -> None:
         """Read the next rows of a batch."""
         if count > 0:
             chunk = slice(planned.rows_read, planned.rows_read + count)
             place = planned.rows_read - planned.rows_fetched
-            rows = as_long(planned.fetch_rows[chunk])
-            entry.add(rows, self._sent(planned).tensors[3][chunk], place=place)
+            rows, sent = as_long(planned.fetch_rows[chunk]), Numbers(*self._sent(planned).tensors).fetch_rows[chunk]
+            entry.add(rows, sent, place=place)
             if planned.changes:
                 self._tier.take(rows, planned.plan.batch)
             planned.rows_read = chunk.stop
 
     def _sent(self, planned: Planned) -> H2DCopy:
-        """Copy the arrays of `Planned.sent` to the device; only the first call copies."""
+        """Copy the numbers of a batch to the device, in the order of `Numbers`; only the first call copies."""
         if planned.sent is not None:
             return planned.sent
         plan = planned.plan
@@ -263,7 +279,7 @@ class BatchMover:
         order = slice(None) if has.all() else np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
         planned.early, planned.last, planned.before = int(np.count_nonzero(has)), again.size, self._before[0]
         planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
-        back_rows = plan.back_rows[: plan.back_rows.size if self._exchanged else 0]
+        back_rows = plan.back_rows[: plan.back_rows.size if self._kernel_tier else 0]
         planned.sent = self._transfer.pack(
             plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, back_rows, again, planned.offsets
         )
@@ -274,7 +290,7 @@ class BatchMover:
         """Mask of the rows to fetch that the previous batch writes back, and their indices among those, int32."""
         batch, gone = self._before
         none = np.zeros_like(has), gone[:0]
-        if has.all() or self._exchanged or not 0 < gone.size <= self._exit.rows:
+        if has.all() or self._kernel_tier or not 0 < gone.size <= self._exit.rows:
             return none
         leaves = ~has & (plan.fetch_after == batch)
         if not leaves.any():

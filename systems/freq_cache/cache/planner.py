@@ -48,8 +48,8 @@ class Planner:
     look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
     Args:
-        rows: Of all tables.
-        slots: Of the cache; more than `rows` are not used.
+        rows: Number of rows of all tables.
+        slots: Number of slots; more than `rows` are not used.
         policy: Gives rows their keys.
         batch_ids: Room for batches of so many ids is made at first, and more when it is needed.
 
@@ -106,7 +106,7 @@ class Planner:
         """The distinct rows of a batch; nothing is learnt of it. No other thread may use the planner meanwhile.
 
         Args:
-            ids: Of the batch.
+            ids: The ids of the batch.
             sizes: Rows of each feature's table, int64 `[features]`. None: all rows from its start on.
 
         Raises:

@@ -44,7 +44,7 @@ class Policy(ABC):
 
         Args:
             rows: The batch's distinct rows, int32 `[n]`.
-            occurrences: Of each row in this batch, int32 `[n]`; zeros for those a cache is filled with.
+            occurrences: Ids of each row in this batch, int32 `[n]`; zeros for rows that fill an empty cache.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must not change learnt statistics.
         """
@@ -190,7 +190,7 @@ class Queues(NamedTuple):
         store: The slots in every chunk, int32 `[CHUNK * chunks]`.
         link: The chunk that follows each chunk in its queue or in the list of free chunks, int32 `[chunks + 1]`. The
             last element is the first free chunk.
-        ends: Of every queue two positions in `store`, that of its front and the one behind its back, int32
+        ends: Two positions in `store` per queue, that of its front and the one behind its back, int32
             `[2 * queues]`. Both are `EMPTY` if the queue is.
     """
 

@@ -184,8 +184,8 @@ class FetchStaging:
             if self._sent is not None and not place:
                 self._sent.synchronize()
             self._tier.read(rows, self._host[room])
-        exchanges = pinned is not None and pinned.exchanges  # then the outgoing stream may still be writing these rows
-        with self._transfer.incoming(behind_outgoing=exchanges) as stream:
+        by_kernel = pinned is not None and pinned.by_kernel  # then the outgoing stream may still be writing these rows
+        with self._transfer.incoming(behind_outgoing=by_kernel) as stream:
             if stream is not None and self._used is not None:
                 stream.wait_event(self._used)
             if pinned is not None:

@@ -76,7 +76,7 @@ class Blocks(ABC):
 
     Attributes:
         direct: Past the page cache.
-        block_bytes: Of a block.
+        block_bytes: Bytes of a block.
         fetch_first: Whether blocks that are overwritten as a whole should be read all the same.
     """
 
@@ -107,7 +107,7 @@ class Blocks(ABC):
         os.close(self.file)
 
     def _move_one(self, lane: Lane, run: Ints, *, write: bool) -> None:
-        """The same for one run, which raises what is wrong."""
+        """Move one run as `move`, by calls that say why they fail."""
         block, size, place = (int(part) * self.block_bytes for part in run)
         rest = memoryview(lane.memory)[place : place + size]
         while rest:

@@ -73,7 +73,7 @@ def copy_rows(records: Tensor, rows: Tensor, packed: Tensor, *, gathers: bool) -
 
 
 def _words(records: Tensor) -> Tensor:
-    """The same bytes as the largest of a few integer types that a record is a multiple of."""
+    """The records viewed as the largest of a few integer types that a record is a multiple of."""
     record_bytes = records.shape[1] * records.element_size()
     return records.view(next(t for t in (torch.int32, torch.int16, torch.uint8) if record_bytes % t.itemsize == 0))
 

@@ -58,15 +58,15 @@ class FileTier(SlowTier):
     Args:
         directory: Made if it does not exist. If it holds a committed map, the tier is restored from it.
         rows: 500 million at most.
-        layout: Of a record.
+        layout: Layout of a record.
         initialize: First weights of rows, called from any thread; default: zero.
         decided: Asked about a commit that was prepared and not finished; default: it does not count.
         name_of: A row in words, for messages.
 
     Attributes:
         direct: The file is read and written past the page cache.
-        committed_extra: What was given to the last commit; None if there is none.
-        rows_read, rows_written: How many records were read from the file, first weights among them, and written to it.
+        committed_extra: The extras of the last commit; None if there is none.
+        rows_read, rows_written: Number of records read from the file, initial weights among them, and written to it.
 
     Raises:
         NotADirectoryError: `directory` is something else.

@@ -23,9 +23,9 @@ class RowFile:
     long as they do not touch the same position.
 
     Args:
-        path: Of the file.
-        record_bytes: Of a record.
-        name_of: A row in words, for messages.
+        path: Path of the file.
+        record_bytes: Bytes of a record.
+        name_of: Names a row, for messages.
 
     Attributes:
         direct: It is read and written past the page cache.

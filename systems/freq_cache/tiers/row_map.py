@@ -159,7 +159,7 @@ def empty_map(rows: int) -> tuple[Codes, Sums]:
 
 
 def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same, and behind them their checksum."""
+    """Yield the chunks, and behind them their checksum."""
     crc = 0
     for chunk in chunks:
         crc = zlib.crc32(chunk, crc)

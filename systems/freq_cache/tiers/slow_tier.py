@@ -106,16 +106,16 @@ class PinnedTier(HostTier):
 
     Attributes:
         on_device: The records as a tensor of the device, `[rows, width]`.
-        exchanges: The device copies rows in both directions, by a kernel that uses few multiprocessors.
+        by_kernel: The device copies rows in both directions, by a kernel that uses few multiprocessors.
 
     Raises:
         MemoryError: the block cannot be pinned.
         RuntimeError: the device cannot map the block, or Triton finds no C compiler for the kernel.
     """
 
-    def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, exchanges: bool = False) -> None:
+    def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, by_kernel: bool = False) -> None:
         super().__init__(rows=rows, layout=layout)
-        self.exchanges = exchanges
+        self.by_kernel = by_kernel
         self.on_device = self.records
         self._unpin: Callable[[], object] | None = None
         if device.type == "cuda":
@@ -131,7 +131,7 @@ class PinnedTier(HostTier):
                     raise RuntimeError(
                         f"{device} does not see pinned rows where the host has them: keep the rows pageable"
                     )
-        if exchanges:
+        if by_kernel:
             from systems.freq_cache.tiers import copy_kernels  # imports Triton
 
             with torch.cuda.device_of(self.on_device):
@@ -139,7 +139,7 @@ class PinnedTier(HostTier):
 
     def gather(self, rows: Tensor, out: Tensor) -> None:
         """Let the device copy rows, int32 or int64 `[n]`, to `out`, `[n, width]`, both on the device."""
-        if not self.exchanges:
+        if not self.by_kernel:
             torch.index_select(self.on_device, 0, rows, out=out)
             return
         from systems.freq_cache.tiers import copy_kernels
@@ -147,7 +147,7 @@ class PinnedTier(HostTier):
         copy_kernels.gather(self.on_device, rows, out)
 
     def scatter(self, rows: Tensor, records: Tensor) -> None:
-        """Let the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both on it, if it `exchanges`."""
+        """Let the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both on it; only `by_kernel`."""
         from systems.freq_cache.tiers import copy_kernels
 
         copy_kernels.scatter(self.on_device, rows, records)

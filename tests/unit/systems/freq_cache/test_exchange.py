@@ -117,7 +117,7 @@ def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinn
     launches = Launches(copy_kernels._exchange)
     monkeypatch.setattr(copy_kernels, "_exchange", launches)
     layout = RowLayout(4, torch.float32, state)  # records of 16 or 20 bytes
-    tier, transfer = PinnedTier(50, layout, device, exchanges=True), Transfer(device)
+    tier, transfer = PinnedTier(50, layout, device, by_kernel=True), Transfer(device)
     assert not tier.records.any()
     compiled = set(launches.kinds)
     assert len(compiled) == kernels

@@ -80,8 +80,8 @@ def test_staging_is_made_on_the_stream_that_writes_it_first_and_outlives_its_use
 
 
 @pytest.mark.parametrize("tier", ["host", "pinned", "file", "ram"])
-@pytest.mark.parametrize("look_ahead", [0, 1, 2, 4])
-@pytest.mark.parametrize("batch_lookups", [1, 32, 1000])
+@pytest.mark.parametrize("look_ahead", [0, 4])
+@pytest.mark.parametrize("batch_lookups", [1, 32])
 def test_training_on_a_device_that_does_everything_late_is_plain_training(
     tier: str, look_ahead: int, batch_lookups: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
