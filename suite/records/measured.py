@@ -227,7 +227,7 @@ class Ranks(Model):
     """Shares of the ranks, in order."""
 
 
-class Optimum(Model):
+class BeladyBound(Model):
     """The least that any cache of as many slots could have missed and moved in the counted steps; simulated.
 
     Its horizon: it knows all ids of the cell, counts the misses of the last `steps` steps alone, and starts these with

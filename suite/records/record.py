@@ -16,6 +16,7 @@ from pydantic import AliasChoices, Field, ValidationInfo, model_validator
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.measured import (
     AtLeastOne,
+    BeladyBound,
     Broken,
     CgroupLimit,
     Conditions,
@@ -23,7 +24,6 @@ from suite.records.measured import (
     FrequencySource,
     Memory,
     Model,
-    Optimum,
     Quality,
     Ranks,
     Timing,
@@ -231,7 +231,7 @@ class Record(Model):
     measurement: Measurement | None = None
     turns: Turns | None = None
     """None: not timed; `measurement.same_kernel_as` or a note says why."""
-    optimum: Optimum | None = None
+    optimum: BeladyBound | None = None
     """None: the system has no cache, or does not count its misses, or a note says why."""
 
     @model_validator(mode="after")

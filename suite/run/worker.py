@@ -23,7 +23,7 @@ import psutil
 from pydantic import BaseModel, Field, TypeAdapter
 
 from suite.records.environment import PROJECT, code_digest
-from suite.records.measured import Model, Optimum
+from suite.records.measured import BeladyBound, Model
 from suite.records.record import Cell, Measurement, Status, Verification
 from suite.run.locks import is_disk_full
 
@@ -149,7 +149,7 @@ class CellResult(Model):
     notes: tuple[str, ...] = ()
     verification: Verification | None = None
     measurement: Measurement | None = None
-    optimum: Optimum | None = None
+    optimum: BeladyBound | None = None
 
 
 Answer = Progress | Ack | StepTiming | CellResult

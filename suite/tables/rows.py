@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, device_title
-from suite.records.measured import Optimum, Traffic
+from suite.records.measured import BeladyBound, Traffic
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
 from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
@@ -237,7 +237,7 @@ def bytes_moved(traffic: Traffic) -> int | None:
     return traffic.bytes_fetched + traffic.bytes_written_back
 
 
-def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, Optimum] | None:
+def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, BeladyBound] | None:
     """Traffic of the round that was counted, and the least possible; None where no round has both."""
     for run in runs:
         if run.measurement is not None and run.measurement.traffic is not None and run.optimum is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
-from suite.records.measured import DriveSpeed, Memory, Optimum, Quality, QualityPoint, Timing, Traffic
+from suite.records.measured import BeladyBound, DriveSpeed, Memory, Quality, QualityPoint, Timing, Traffic
 from suite.records.record import Cell, Measurement, Status, Verification
 from suite.records.store import StoreError, write_atomically
 from suite.run import resources
@@ -50,7 +50,7 @@ def run_cell(request: RunCell, reporter: Reporter) -> CellResult:
     if not resources.reset_peaks(setup.spec.device):
         reporter.notes.append("the peak of host memory could not be reset and includes imports and verification")
     measurement, slots = _train(setup, reporter, None if verification is None else request.rows)
-    optimum: Optimum | None = None
+    optimum: BeladyBound | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
         reporter.phase("replay")
         optimum = optimum_of(setup, slots, reporter, folder=request.optima)
@@ -270,7 +270,7 @@ def _evaluate(
     )
 
 
-def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path | None = None) -> Optimum | None:
+def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path | None = None) -> BeladyBound | None:
     """Minimum misses and bytes moved of any cache with as many slots, in the counted steps: Belady's rule, replayed.
 
     All steps are replayed, but only misses of the counted steps cost anything. So the counted steps start with the best
@@ -295,7 +295,7 @@ def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path
     kept = folder and folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     if kept is not None:
         with suppress(OSError, ValueError):  # there is none, or it is damaged
-            return Optimum.model_validate_json(kept.read_bytes())
+            return BeladyBound.model_validate_json(kept.read_bytes())
     gc.collect()  # frees the rows of a system in a reference cycle
     first = cell.steps - cell.counted_steps
     try:
@@ -308,7 +308,7 @@ def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path
         reporter.notes.append(f"no optimum: {str(error) or 'too little host memory to replay the steps'}")
         return None
     row = RowBytes(weights=row_bytes_of(setup.spec.tables[0]), optimizer=setup.spec.optimizer, dim=cell.embedding_dim)
-    found = Optimum(
+    found = BeladyBound(
         slots=slots,
         bypasses=bypasses,
         first_step=first,

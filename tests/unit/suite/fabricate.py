@@ -12,7 +12,7 @@ from typing import Any
 
 from suite.records.environment import Environment
 from suite.records.groups import is_baseline
-from suite.records.measured import Memory, Optimum, Quality, QualityPoint, Timing, Traffic, Turns
+from suite.records.measured import BeladyBound, Memory, Quality, QualityPoint, Timing, Traffic, Turns
 from suite.records.record import Cell, Check, Measurement, Record, Status, Verification, record_key
 
 GB = 10**9
@@ -181,8 +181,8 @@ def turns(
     return Turns(**{**values, **changes})
 
 
-def optimum() -> Optimum:
-    return Optimum(
+def optimum() -> BeladyBound:
+    return BeladyBound(
         slots=337_625, bypasses=False, first_step=220, steps=10, unique_misses=40_000, bytes_moved=37_152_000
     )
 
@@ -204,7 +204,7 @@ def record(
     checked: Verification | None = None,
     where: Environment | None = None,
     setting: dict[str, Any] | None = None,
-    least: Optimum | None = None,
+    least: BeladyBound | None = None,
     **measured: Any,
 ) -> Record:
     """A record; `setting` goes to `cell`, `timed` to `turns`, `measured` to `measurement`.
