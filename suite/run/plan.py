@@ -82,7 +82,13 @@ def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]
     """Cache sizes of the settings of a sweep; one setting without a sweep."""
     if options.on_drive:
         sizes = parse_sizes(options.host_budget, flag="--host-budget") or scale.host_budgets
-        return [{"host_budget_bytes": size} for size in dict.fromkeys(sizes)]
+        device = parse_sizes(options.device_budget, flag="--device-budget")
+        if len(device) > 1 or any(part >= size for part in device for size in sizes):
+            raise BadOption(
+                "--device-budget is part of every --host-budget with --tier disk: give one size, below all of these"
+            )
+        part: dict[str, float | int] = {"device_budget_bytes": device[0]} if device else {}
+        return [part | {"host_budget_bytes": size} for size in dict.fromkeys(sizes)]
     if sizes := parse_sizes(options.device_budget, flag="--device-budget"):
         return [{"device_budget_bytes": size} for size in dict.fromkeys(sizes)]
     ratios = parse_shares(options.cache_ratio, flag="--cache-ratio") or (scale.cache_ratio,)

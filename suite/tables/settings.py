@@ -161,7 +161,8 @@ def _version(record: Record) -> str:
 def cache(cell: Cell) -> str:
     """Size of caches: the share of the rows, or the bytes of the device, or of memory beside a drive."""
     if cell.host_budget_bytes is not None:
-        return f"host budget {cache_size(cell)}"
+        device = f" with {binary_bytes(cell.device_budget_bytes)} as device" if cell.device_budget_bytes else ""
+        return f"host budget {cache_size(cell)}{device}"
     if cell.device_budget_bytes is not None:
         return f"device budget {cache_size(cell)}"
     return "no cache size given" if cell.cache_ratio is None else f"cache ratio {cache_size(cell)}"

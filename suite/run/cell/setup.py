@@ -162,7 +162,7 @@ class CellSetup:
 
 def _budget(cell: Cell) -> Budget:
     if cell.host_budget_bytes is not None:
-        return HostBytes(total_bytes=cell.host_budget_bytes)
+        return HostBytes(total_bytes=cell.host_budget_bytes, device_bytes=cell.device_budget_bytes)
     if cell.device_budget_bytes is not None:
         return DeviceBytes(total_bytes=cell.device_budget_bytes)
     if cell.cache_ratio is not None:

@@ -76,7 +76,11 @@ class Options:
         str | None, Option(help="Cached rows as a share of all rows, or a sweep: 0.005,0.015,0.05")
     ] = None
     device_budget: Annotated[
-        str | None, Option(help="Equal bytes instead of equal ratio: 1.5GiB, or a sweep: 64MiB,256MiB")
+        str | None,
+        Option(
+            help="Equal bytes instead of equal ratio: 1.5GiB, or a sweep: 64MiB,256MiB. With --tier disk one size: the "
+            "part of --host-budget that plays a device, below a level of RAM"
+        ),
     ] = None
     tier: Annotated[
         TierName, Option(help="disk: the contest of rows on a drive, which a CPU trains, at a --host-budget")
@@ -136,8 +140,8 @@ def check_options(options: Options, *, device: str) -> None:
         raise BadOption("--systems disk are the rivals in keeping rows on a drive: give --tier disk")
     if options.host_budget and not options.on_drive:
         raise BadOption("--host-budget is for rows on a drive: give --tier disk")
-    if options.on_drive and (options.cache_ratio or options.device_budget):
-        raise BadOption("--tier disk has a --host-budget, and neither --cache-ratio nor --device-budget")
+    if options.on_drive and options.cache_ratio:
+        raise BadOption("--tier disk has a --host-budget, and no --cache-ratio")
     if options.on_drive and device == "cuda":
         raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.tf32 and device != "cuda":

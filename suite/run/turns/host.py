@@ -101,5 +101,5 @@ class TimedSystems:
             loss=run.loss.hex(),
             read_bytes=after[0] - before[0],
             written_bytes=after[1] - before[1],
-            rows_read=system.counters().rows_fetched if on_drive else None,
+            rows_read=system.counters().rows_from_drive if on_drive else None,
         )
