@@ -51,8 +51,8 @@ class Diagnosis:
     """The answer of one check.
 
     Attributes:
-        seen: What was found, in one sentence or more.
-        remedy: What to do about it. Beside `ok`: what to bear in mind.
+        seen: Observation, in one sentence or more.
+        remedy: Advice on it. Beside `ok`: something to bear in mind.
     """
 
     level: Level

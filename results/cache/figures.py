@@ -22,20 +22,18 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # else OpenMP's threads spin on
 
 import numpy as np
 import torch
-from steps import ZipfTables, miss_cost, stage, table_size
+from planners import POLICIES, ZipfTables, criteo_1tb_sizes, ids_of, planner_of
+from steps import miss_cost, stage, table_size
 
 from suite.records.environment import capture
 from suite.records.store import write_atomically
 from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.trace import WorkloadTrace
-from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.planner import Planner
-from workloads.schema import CRITEO_1TB
 from workloads.streams.synthetic import SyntheticWorkload
 
-POLICIES = ("static", "lfu", "lru")
 RATIO = 0.01
 _BUILDS = 3
 """Planners of each kind: where its memory lies makes one faster than its equal by up to 1.7 times."""
@@ -131,28 +129,6 @@ def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> tuple[
     while planner.announced:
         missed.append(planner.plan().unique_misses)
     return times, missed
-
-
-def criteo_1tb_sizes(rows: int) -> list[int]:
-    """The 26 tables of Criteo 1TB, scaled to so many rows in all."""
-    published = [size for _, size in CRITEO_1TB.categorical]
-    sizes = [max(1, round(size * rows / sum(published))) for size in published]
-    sizes[int(np.argmax(sizes))] += rows - sum(sizes)
-    return sizes
-
-
-def ids_of(ids: np.ndarray, sizes: Sequence[int]) -> Ids:
-    """Ids `[tables, samples]` as a planner takes them."""
-    return Ids(ids.reshape(-1), np.arange(1, len(sizes) + 1) * ids.shape[1], np.cumsum(sizes) - sizes)
-
-
-def planner_of(policy: str, frequencies: Sequence[np.ndarray], *, ratio: float) -> Planner:
-    """A planner that has been warmed up."""
-    rows = sum(counts.size for counts in frequencies)
-    made: Policy = StaticFrequency(frequencies) if policy == "static" else LFU(rows) if policy == "lfu" else LRU()
-    planner = Planner(rows=rows, slots=int(rows * ratio), policy=made)
-    planner.warm_up()
-    return planner
 
 
 FIGURES = {

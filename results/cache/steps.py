@@ -8,12 +8,12 @@ import argparse
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from planners import ZipfTables
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
@@ -24,50 +24,12 @@ from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, S
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.sizing import ROW_INDEX_BYTES
 from workloads.dlrm import build_dlrm
-from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
 
-EXPONENT = 1.05
-"""Exponent of every table's law."""
-_CHUNK = 1 << 22
 _LOAD_ROWS = 1 << 20
 _ROTATING_ROWS = 1_000_000
 """Rows that miss in turn, at random places of the table, as many in any table."""
 Step = Callable[[KeyedJaggedTensor], Tensor]
 Run = tuple[EmbeddingSystem, Step, Iterator[KeyedJaggedTensor]]
-
-
-class ZipfTables:
-    """Tables of so many rows. One id per table and sample; equal seeds give equal streams, and no batch comes twice."""
-
-    def __init__(self, sizes: Sequence[int], *, seed: int = 0) -> None:
-        self.sizes = list(sizes)
-        self._laws = [_zipf(rows) for rows in self.sizes]
-        self._sampler = RankSampler(self._laws)
-        self._scrambler = RankScrambler(self.sizes, generator=np.random.Philox(seed))
-        self._generator = np.random.Generator(np.random.Philox(seed + 1))
-
-    def ids(self, samples: int) -> npt.NDArray[np.int64]:
-        """The next samples, int64 `[tables, samples]`, each id within its table."""
-        uniform = self._generator.random((len(self.sizes), samples))
-        starts = np.arange(len(self.sizes) + 1) * samples
-        return self._scrambler.ids(self._sampler.ranks(uniform.reshape(-1), starts), starts).reshape(uniform.shape)
-
-    def frequencies(self, accesses: int = 10**9) -> list[Tensor]:
-        """Expected accesses per row of every table, int64 `[rows]`, of so many samples."""
-        made = []
-        for table, law in enumerate(self._laws):
-            counts = np.empty(law.rows, np.int64)
-            for start in range(0, law.rows, _CHUNK):
-                stop = min(start + _CHUNK, law.rows)
-                where = self._scrambler.table_ids(table, np.arange(start, stop))
-                counts[where] = law.probabilities(start, stop) * accesses
-            made.append(torch.from_numpy(counts))
-        return made
-
-
-def _zipf(rows: int) -> RankLaw:
-    weights = RankLaw(rows=rows + 1, head=(0.0,), exponent=EXPONENT, shift=0.0).probabilities(1, 2)
-    return RankLaw(rows=rows, head=(float(weights[0]) if rows > 1 else 1.0,), exponent=EXPONENT, shift=1.0)
 
 
 def stage(setting: argparse.Namespace) -> dict[str, Any]:

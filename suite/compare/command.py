@@ -36,7 +36,7 @@ class GateResult:
     """Result of the gate, where the share `threshold` of speed may be lost.
 
     Attributes:
-        judged: How many cells have a change of speed that could be told from noise.
+        judged: Number of cells with a change of speed that could be told from noise.
         failures: One sentence each.
         noisy: Labels of judged cells whose interval is so wide that such a loss would not have been seen.
         unjudged: Labels of cells whose speed decides nothing, by reason.

@@ -89,7 +89,7 @@ class Comparison:
             (`ratio`, `low`, `high`), whether the interval excludes 1 (`beyond_noise`), and why the ratio decides
             nothing (`unjudged`; None: it does).
         changes: A line per change in the order of their listing: `label`, `quantity`, `a`, `b` in SI units, and `text`.
-        differences: What differs between where the runs were measured: name, RUN_A's value, RUN_B's.
+        differences: Differences of the runs' environments: name, RUN_A's value, RUN_B's.
     """
 
     before: RunRecords

@@ -92,7 +92,7 @@ def capture(*, threads: int | None = None, project: Path = PROJECT) -> Environme
     """Describe this machine, the installed packages and the code.
 
     Args:
-        threads: Of torch in the process that computes, `torch.get_num_threads()`; by default one per CPU.
+        threads: `torch.get_num_threads()` of the process that computes; by default one per CPU.
         project: Directory that holds the packages `suite`, `systems` and `workloads`.
     """
     cpu, cores, memory_bytes, gpu = cpu_model(), len(os.sched_getaffinity(0)), usable_memory_bytes(), visible_gpu()

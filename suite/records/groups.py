@@ -24,7 +24,7 @@ class GroupKey:
     """Records stand in one table if they share this key; keys are in the order of tables.
 
     Attributes:
-        size: Of the cache, or of memory beside a drive: bytes, else a share of all rows; `setting` implies it.
+        size: Cache size, or memory beside a drive: bytes, else a share of all rows; `setting` implies it.
         threads: CPU threads that torch used: they change the speed of everything on the host.
     """
 

@@ -18,9 +18,9 @@ class Scale:
             processors. The SGD rate of `full` is the published one, and was not tried so.
         turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
             `LONG_TURN` steps.
-        host_budgets: What rows on a drive may take of memory, by default; empty: tables are on no drive. Systems are
+        host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
             built once then, because tables are written whole: what else are builds are blocks of turns.
-        timeout_s, stall_s: Of one cell.
+        timeout_s, stall_s: Limits of one cell.
     """
 
     name: str

@@ -74,9 +74,9 @@ class Panels:
     """A figure of panels in lines: title and what holds for all panels above, legend and how to read it below.
 
     Args:
-        title: What the figure shows.
-        note: How to read it.
-        groups: Of the panels, or of their lines.
+        title: Title of the figure.
+        note: Legend's text on reading it.
+        groups: Groups of the panels, or of their lines.
         columns: Panels in a line.
         panel_in: Width and height of a panel.
         lines: As many as the groups need, by default.

@@ -52,7 +52,7 @@ def caption(groups: Sequence[Group], *more: str) -> str:
     """Machine, data, training, turns, noise floor, disturbances and code of a table, and what its device cannot say.
 
     Args:
-        groups: Of one table; where there are several, they differ in cache size alone, which is then left out.
+        groups: Groups of one table; several differ in cache size alone, which is then left out.
         more: Further facts.
     """
     group, cell = groups[0], groups[0].cell

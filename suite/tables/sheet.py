@@ -35,13 +35,13 @@ class Column:
     """A column: its name, its definition, and how its value is formatted.
 
     Attributes:
-        words: Of its head; a narrow terminal may break between them.
-        name: Of its value in a line, and in CSV.
+        words: Head of the column; a narrow terminal may break between words.
+        name: Key of its value in a line, and in CSV.
         show: Formats a value that is known.
         definition: Stands in the legend where the column is shown.
         text: It holds text, set flush left.
         noisy: No digit is shown behind the first that the noise floor moves; `show` gets that as well.
-        repeats: Of a table too wide for a terminal every part has it.
+        repeats: Every part of a table that is too wide for a terminal has it.
     """
 
     words: str
@@ -69,11 +69,11 @@ class Table:
 
     Attributes:
         heading: Tells it from the others; empty where it belongs to the table before it, or is the only one.
-        summary: What follows from the lines.
-        caption: What was measured, where and how.
+        summary: Verdict that follows from the lines.
+        caption: Setting, machine and method of the measurement.
         columns: The main ones.
         more: Further ones, which stand below them.
-        notes: What a reader has to know beside the numbers, a sentence each.
+        notes: Remarks beside the numbers, a sentence each.
     """
 
     heading: str = ""

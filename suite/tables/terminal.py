@@ -59,8 +59,8 @@ def print_table(
     """Print one table, or several that repeat the first columns, none wider than the terminal.
 
     Args:
-        console: Where to.
-        heads: Of the columns; a line break starts a new line.
+        console: The terminal.
+        heads: Heads of the columns; a line break starts a new line.
         lines: A cell per column.
         text: Columns of names, which are set left; the others are numbers.
         repeats: The first columns, which all of these tables have.

@@ -1,5 +1,4 @@
 import json
-import math
 import os
 
 import pytest
@@ -50,18 +49,6 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
     run = read_run("RUN_A", tmp_path)
     assert len(run.files) == 3
     assert {problem.path.stem for problem in run.problems} == {"torn", "foreign", "newer"}
-
-
-@pytest.mark.parametrize(("seconds", "whose"), [(0.0, "system_s"), (math.inf, "system_s"), (math.nan, "baseline_s")])
-def test_record_with_a_turn_of_no_duration_is_a_problem_and_not_an_exception(tmp_path, seconds, whose):
-    root = run_at(tmp_path, rounds("cache", STEADY))
-    broken = RecordStore(tmp_path).path(rounds("cache", STEADY)[2])
-    content = json.loads(broken.read_text())
-    content["turns"][whose][1][0] = seconds
-    broken.write_text(json.dumps(content))
-    run = read_run("RUN_A", root)
-    assert [len(row.records) for row in run.rows] == [2]
-    assert [problem.path for problem in run.problems] == [broken]
 
 
 def test_path_without_a_record_says_what_to_give(tmp_path):

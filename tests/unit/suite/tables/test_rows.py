@@ -5,7 +5,7 @@ import pytest
 from suite.records.groups import Group, group_records
 from suite.records.record import Record, Status
 from suite.tables.columns import REST
-from suite.tables.comparison import comparison, line_of, rows_of
+from suite.tables.comparison import comparison, line_of
 from suite.tables.formatting import MISSING
 from suite.tables.rows import Row, merged_rows
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
@@ -28,7 +28,7 @@ def measured(one: Record, part: str, **changes: object) -> Record:
 
 
 def test_speeds_and_ratios_that_a_table_prints_agree() -> None:
-    rows = {row.system: row for row in rows_of(only_group(gpu_run()))}
+    rows = {row.system: row for row in merged_rows(only_group(gpu_run()), with_repeat=True)}
     baseline = rows["full_gpu"]
     assert baseline.steps_per_s == pytest.approx(100)
     assert (baseline.ratio.value, baseline.ratio.low, baseline.builds, baseline.way) == (1.0, None, 9, "one process")
@@ -43,7 +43,7 @@ def test_speeds_and_ratios_that_a_table_prints_agree() -> None:
 
 def test_repeat_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
     group = only_group(gpu_run())
-    rows = rows_of(group)
+    rows = merged_rows(group, with_repeat=True)
     again = rows[2]
     assert [row.system for row in rows[:3]] == ["reference", "full_gpu", "full_gpu (again)"]
     assert (again.baseline_repeat, again.ratio.value, again.auroc, again.host_peak_rss_bytes) == (

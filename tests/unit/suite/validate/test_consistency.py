@@ -75,6 +75,8 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("turns.baseline_s", [[0.8] * 4] * 2, "turns.baseline_s: has other builds or turns than system_s"),
         ("turns.embedding_s", [[0.8, 0.0, 0.8, 0.8]] * 3, "turns.embedding_s[0][1]: Input should be greater than 0"),
         ("turns.baseline_s", None, "turns.baseline: found 'full_gpu', which does not go with baseline_s"),
+        ("turns.system_s", [[0.8] * 4, [], [0.8] * 4], "turns.system_s[1]: Tuple should have at least 1 item"),
+        ("turns.baseline_embedding_s", [[0.8] * 3] * 3, "turns.baseline_embedding_s: has other builds or turns than"),
         ("turns.steps", 19, "turns.steps: found 19, cell.turn_steps says 20"),
         ("measurement.traffic", None, "measurement.traffic: is missing though the first round counts it"),
         ("measurement.traffic.steps", 11, ".steps: found 11, cell.counted_steps says 10"),
