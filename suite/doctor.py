@@ -20,8 +20,8 @@ from rich.text import Text
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import ask_nvml, installed_versions, visible_gpu
 from suite.run.conditions import MachineMonitor
-from suite.run.control_groups import granted_cpus
 from suite.run.drive import IN_MEMORY, file_system
+from suite.run.resources import granted_cpus
 
 TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
@@ -47,7 +47,7 @@ class Level(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """The answer of one check.
 
     Attributes:
@@ -61,11 +61,11 @@ class Finding:
 
 
 ok, unknown, warning, problem = (
-    partial(Finding, level) for level in (Level.OK, Level.UNKNOWN, Level.WARNING, Level.PROBLEM)
+    partial(Diagnosis, level) for level in (Level.OK, Level.UNKNOWN, Level.WARNING, Level.PROBLEM)
 )
 
 
-def load(*, seconds: float) -> Finding:
+def load(*, seconds: float) -> Diagnosis:
     """CPU time that other processes and other guests of the host take while this process waits."""
     watched = MachineMonitor(cuda=False)
     time.sleep(seconds)
@@ -80,7 +80,7 @@ def load(*, seconds: float) -> Finding:
     return ok(seen)
 
 
-def governor(root: Path = Path("/")) -> Finding:
+def governor(root: Path = Path("/")) -> Diagnosis:
     """The governor decides on the clock of the cores (the kernel's Documentation/admin-guide/pm/cpufreq.rst)."""
     files = [
         root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor" for cpu in sorted(os.sched_getaffinity(0))
@@ -96,7 +96,7 @@ def governor(root: Path = Path("/")) -> Finding:
     return ok("governor performance")
 
 
-def cpu_quota(root: Path = Path("/")) -> Finding:
+def cpu_quota(root: Path = Path("/")) -> Diagnosis:
     """A quota makes no CPU invisible: as many threads as CPUs use it up and then all stand still."""
     cpus = sorted(os.sched_getaffinity(0))
     granted = granted_cpus(root)
@@ -110,7 +110,7 @@ def cpu_quota(root: Path = Path("/")) -> Finding:
     )
 
 
-def room(path: Path, remedy: str) -> Finding:
+def room(path: Path, remedy: str) -> Diagnosis:
     """Room and kind of file system of a directory, or of the nearest one above it that is there."""
     there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists()).resolve()
     free_bytes, kind = shutil.disk_usage(there).free, file_system(there)
@@ -124,7 +124,7 @@ def room(path: Path, remedy: str) -> Finding:
     return ok(seen)
 
 
-def matching_packages() -> Finding:
+def matching_packages() -> Diagnosis:
     """Whether torch, fbgemm and torchrec are of releases that were built for each other."""
     versions = installed_versions(("torch", "torchrec", *_FBGEMM))
     builds = [name for name in _FBGEMM if name in versions]
@@ -157,7 +157,7 @@ def _release(version: str) -> str:
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
-def gpu_link(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an opaque handle
+def gpu_link(nvml: Any, gpu: Any) -> Diagnosis:  # noqa: ANN401 - a module and an opaque handle
     """Width and generation of the PCIe link that rows are moved over."""
     width = int(nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
     widest = int(nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu))
@@ -172,7 +172,7 @@ def gpu_link(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an 
     )
 
 
-def gpu_in_use(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and an opaque handle
+def gpu_in_use(nvml: Any, gpu: Any) -> Diagnosis:  # noqa: ANN401 - a module and an opaque handle
     """Other processes on the device, and how much of its memory is taken before anything runs."""
     pids = [one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu) if one.pid != os.getpid()]
     state = nvml.nvmlDeviceGetMemoryInfo(gpu)
@@ -192,9 +192,9 @@ def gpu_in_use(nvml: Any, gpu: Any) -> Finding:  # noqa: ANN401 - a module and a
     return ok(seen)
 
 
-def examine(*, seconds: float) -> dict[str, Finding]:
+def examine(*, seconds: float) -> dict[str, Diagnosis]:
     """Run every check that applies to the machine: findings by name, worst first, alike ones in order of the checks."""
-    checks: dict[str, Callable[[], Finding]] = {
+    checks: dict[str, Callable[[], Diagnosis]] = {
         "load": partial(load, seconds=seconds),
         "governor": governor,
         "CPU quota": cpu_quota,
@@ -208,11 +208,11 @@ def examine(*, seconds: float) -> dict[str, Finding]:
     return dict(sorted(found.items(), key=lambda item: list(Level).index(item[1].level)))
 
 
-def _asked(check: Callable[[Any, Any], Finding]) -> Finding:
+def _asked(check: Callable[[Any, Any], Diagnosis]) -> Diagnosis:
     return ask_nvml(check) or unknown("NVML does not answer: `make setup BUILD=cuda` installs nvidia-ml-py")
 
 
-def _finding(check: Callable[[], Finding]) -> Finding:
+def _finding(check: Callable[[], Diagnosis]) -> Diagnosis:
     try:
         return check()
     except Exception as error:  # one machine's odd file must not keep the other checks from being told
@@ -249,7 +249,7 @@ def doctor_command(
     raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))
 
 
-def show(findings: Mapping[str, Finding], console: Console) -> None:
+def show(findings: Mapping[str, Diagnosis], console: Console) -> None:
     """One block for each finding, by the name of its check; what is well and needs no words, as a list of names."""
     width = min(console.width, _WIDTH)
     quiet = [name for name, finding in findings.items() if finding.level is Level.OK and not finding.remedy]

@@ -116,12 +116,22 @@ class DeviceBytes(_Bytes):
     """Cache size by equal bytes: rows, optimizer state, index and staging on the device fit `total_bytes`."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HostBytes(_Bytes):
     """Memory for rows on a drive: all of the system's memory fits `total_bytes`, the page cache of its files included.
+
+    `device_bytes` of it play a device, in which a system with levels has its slots and staging. None: no part does.
 
     That is slots, policy, index, map of the file, caches of a library and staging. The caller enforces the limit, with
     a memory control group for example; a system that manages its memory itself plans to stay below.
     """
+
+    device_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.device_bytes is not None and not 0 < self.device_bytes < self.total_bytes:
+            raise ValueError(f"of {self.total_bytes} bytes of memory {self.device_bytes} cannot play a device")
 
 
 Budget = CacheRatio | DeviceBytes | HostBytes

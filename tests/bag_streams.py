@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from workloads.bags import BagLaw
-from workloads.schema import CRITEO_KAGGLE, DatasetSchema
+from workloads.schema import CRITEO_KAGGLE, BagLaw, DatasetSchema
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.track import Track
 

@@ -8,12 +8,11 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
-from workloads.prepare.formats import FORMATS, RawFormat
-from workloads.prepare.own_schema import read_schema
+from workloads.prepare.formats import FORMATS, RawFormat, read_schema
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 from workloads.progress import Shown
 
 USER_ERROR = 2
@@ -86,7 +85,7 @@ def prepare_command(
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
         raw, described = _format(dataset, schema)
-        with Shown(resumes=True) as progress:
+        with Shown() as progress:
             manifest = prepare(
                 raw,
                 inputs,
@@ -94,7 +93,7 @@ def prepare_command(
                 settings=settings,
                 overwrite=overwrite,
                 restart=restart,
-                memory=Memory.parse(memory),
+                memory=MemoryBudget.parse(memory),
                 scheduler=scheduler,
                 schema_file=described,
                 progress=progress,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from workloads.split import Split
+from workloads.schema import Split
 
 __all__ = ["Batch", "DataKind", "Split", "Workload"]
 
@@ -75,7 +75,7 @@ class Batch:
 
 
 def bag_offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each bag begins, and the end: int64 `[bags + 1]`."""
+    """The place at which each bag begins, and the end: int64 `[bags + 1]`."""
     offsets = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

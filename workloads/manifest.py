@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workloads.errors import DataError
-from workloads.schema import DATASETS
-from workloads.split import Split
+from workloads import DataError
+from workloads.schema import DATASETS, Split
 
 VERSION = 2
 MANIFEST = "manifest.json"
@@ -29,7 +28,7 @@ DATA_FILES = (*(array_file(split, part) for split in Split for part in PARTS), C
 
 
 class IdRule(enum.StrEnum):
-    """How ids become rows of a table."""
+    """Rules by which ids become rows of a table."""
 
     RANK = "rank"
     HASHED = "hashed"
@@ -84,7 +83,7 @@ class SplitRecord(_Record):
 
 
 class Settings(_Record):
-    """What the user chooses when preparing a dataset.
+    """Choices of the user who prepares a dataset.
 
     Attributes:
         min_count: Ids seen less often than this in the training split share row 0, when ids are ranked.

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from workloads import DataError
 from workloads.batch import Batch, DataKind, Split
-from workloads.errors import DataError
 from workloads.manifest import (
     COUNTS,
     MANIFEST,
@@ -24,7 +24,7 @@ from workloads.manifest import (
     prepare_command,
     read_manifest,
 )
-from workloads.split import prefix_of
+from workloads.schema import prefix_of
 
 _BLOCK_ROWS = 1 << 16
 
@@ -190,7 +190,7 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
 
 
 def _entries(data_dir: Path) -> list[Path]:
-    """What may be prepared datasets there; others are being prepared."""
+    """Folders that may hold prepared datasets; one that is being prepared is left out."""
     return sorted(e for e in data_dir.iterdir() if TEMPORARY not in e.name) if data_dir.is_dir() else []
 
 

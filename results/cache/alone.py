@@ -18,16 +18,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
 from suite.records.record import Cell, Record, Status
 from suite.records.scales import SCALES
 from suite.records.store import write_json
-from suite.run.plan import Options, plan_cells
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from suite.run.process import limits_of
-from suite.run.turns.arrangement import Participant, TimingGroup
-from suite.run.turns.contest import hold
-from systems.registry import Variant
+from suite.run.turns.groups import Participant, TimingGroup
+from suite.run.turns.timing import time_group
 
 SYSTEMS = ("freq_cache", "freq_cache[look_ahead=4]", "full_gpu")
 
@@ -46,12 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     model = {name: widths for name in ("bottom_mlp", "top_mlp") if (widths := getattr(asked, name))}
     options = Options(
-        systems=tuple(map(Variant.parse, SYSTEMS)),
-        workloads=parse_workloads(asked.workloads),
-        device=asked.device,
+        systems=",".join(SYSTEMS),
+        workloads=asked.workloads,
         scale=asked.scale,
     )
-    cells, _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
+    cells, _ = plan_cells(options, device=asked.device, host_bytes=1 << 40)
     cells = [cell.model_copy(update={"builds": 1, **model}) for cell in cells]
     results = {}
     for workload in dict.fromkeys(cell.workload for cell in cells):
@@ -60,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results[workload] = in_turns(mine, turns=asked.turns, steps=asked.steps)
         sys.stdout.write(f"{workload}: {json.dumps(results[workload]['relative_speed'])}\n")
     record = {
-        "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
+        "environment": capture().model_dump(mode="json"),
         "scale": asked.scale,
         "bottom_mlp": cells[0].bottom_mlp,
         "top_mlp": cells[0].top_mlp,
@@ -76,8 +74,8 @@ def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]
     Raises:
         SystemExit: a system failed; the message says why.
     """
-    environment, load = capture(threads=len(os.sched_getaffinity(0))), os.getloadavg()[0]
-    entrants = tuple(
+    environment, load = capture(), os.getloadavg()[0]
+    participants = tuple(
         Participant(
             name=cell.system,
             record=Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment),
@@ -85,10 +83,10 @@ def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]
         )
         for cell in cells
     )
-    contest = TimingGroup(entrants=entrants, way="own process", turns=turns, steps=steps)
+    group = TimingGroup(participants=participants, isolation="own process", turns=turns, steps=steps)
     with tempfile.TemporaryDirectory() as folder:
         limits = limits_of(cells[0], timeout_s=None, cells=len(cells))
-        result = hold(contest, limits=limits, log=Path(folder) / "turns.log")
+        result = time_group(group, limits=limits, log=Path(folder) / "turns.log")
     if result.failed:
         raise SystemExit(f"{cells[0].workload}: {next(iter(result.failed.values())).reason}")
     seconds = {name: [turn.seconds for build in builds for turn in build] for name, builds in result.series.items()}

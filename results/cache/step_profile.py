@@ -29,7 +29,6 @@ import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 
-from suite.records.command_line import parse_workloads
 from suite.records.environment import VIRTUAL_DEVICE, capture
 from suite.records.record import Cell
 from suite.records.scales import SCALES
@@ -37,7 +36,8 @@ from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
-from suite.run.plan import Options, plan_cells
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import BatchMover, Writer
@@ -45,7 +45,6 @@ from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import D2HCopy, FetchStaging, Transfer
 from systems.freq_cache.pipeline import Pipeline
 from systems.registry import Variant, load
-from systems.selection import parse_systems
 
 PARTS: tuple[tuple[type, str, str], ...] = (
     (Trainer, "_step", "forward, backward, dense update"),
@@ -274,14 +273,13 @@ def say(text: str) -> None:
 
 
 def _cell(options: argparse.Namespace) -> Cell:
-    options = Options(
-        systems=tuple(parse_systems(options.system)),
-        workloads=parse_workloads(options.workload),
-        device=options.device,
+    planned = Options(
+        systems=options.system,
+        workloads=options.workload,
         scale=options.scale,
-        cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
+        cache_ratio=None if options.cache_ratio is None else str(options.cache_ratio),
     )
-    return plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
+    return plan_cells(planned, device=options.device, host_bytes=1 << 40)[0][0]
 
 
 if __name__ == "__main__":

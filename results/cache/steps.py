@@ -18,7 +18,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from suite.records.scales import SMALL
-from suite.run.memory_probes import available_host_bytes
+from suite.run.resources import available_host_bytes
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
@@ -49,7 +49,8 @@ class ZipfTables:
     def ids(self, samples: int) -> npt.NDArray[np.int64]:
         """The next samples, int64 `[tables, samples]`, each id within its table."""
         uniform = self._generator.random((len(self.sizes), samples))
-        return self._scrambler.ids(self._sampler.ranks(uniform))
+        starts = np.arange(len(self.sizes) + 1) * samples
+        return self._scrambler.ids(self._sampler.ranks(uniform.reshape(-1), starts), starts).reshape(uniform.shape)
 
     def frequencies(self, accesses: int = 10**9) -> list[Tensor]:
         """Expected accesses per row of every table, int64 `[rows]`, of so many samples."""

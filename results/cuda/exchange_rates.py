@@ -9,7 +9,6 @@ best that each way can do, not what it takes from training beside it.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
     options = parser.parse_args(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    environment, found = capture(threads=len(os.sched_getaffinity(0))), []
+    environment, found = capture(), []
     for optimizer, layout in LAYOUTS.items():
         tier = PinnedTier(options.rows, layout, device)
         tier.records.zero_()  # pages that nobody wrote are all one

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
 from suite.records.record import Cell
 from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import build_trainer
-from suite.run.plan import Options, plan_cells
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from systems.contract import EmbeddingSystem, Verdict
 from systems.registry import Variant, load
 from systems.selection import parse_systems
@@ -81,14 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def cells(options: argparse.Namespace) -> list[Cell]:
     """Cells to measure, at published sizes where `--scale` does not say otherwise."""
     asked = Options(
-        systems=tuple(Variant.parse(_with_managed_rows(str(one))) for one in parse_systems(options.systems)),
-        workloads=parse_workloads(options.workloads),
-        device="cuda",
+        systems=",".join(_with_managed_rows(str(one)) for one in parse_systems(options.systems)),
+        workloads=options.workloads,
         scale=options.scale,
         optimizer=options.optimizer,
-        cache_ratios=(options.cache_ratio,),
+        cache_ratio=str(options.cache_ratio),
     )
-    return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0]
+    return plan_cells(asked, device="cuda", host_bytes=1 << 40)[0]
 
 
 def _with_managed_rows(system: str) -> str:

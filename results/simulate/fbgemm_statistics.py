@@ -16,19 +16,18 @@ from typing import cast
 import pandas as pd
 import torch
 
-from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_json
+from suite.run.cell.feed import open_workload
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.stream import open_workload
-from suite.run.plan import Options, plan_cells
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.trace import WorkloadTrace
 from systems.fbgemm.uvm import FbgemmUVMCaching
-from systems.selection import parse_systems
 from workloads.batch import Split
 
 DIM = 4
@@ -98,15 +97,14 @@ def trained(cell: Cell, batches: int) -> tuple[list[int], list[int]]:
 
 
 def _cell(options: argparse.Namespace, policy: str) -> Cell:
-    options = Options(
-        systems=tuple(parse_systems(f"fbgemm_uvm_caching[policy={policy},memory=host_mapped]")),
-        workloads=parse_workloads(options.workload),
-        device="cuda",
+    planned = Options(
+        systems=f"fbgemm_uvm_caching[policy={policy},memory=host_mapped]",
+        workloads=options.workload,
         scale=options.scale,
         embedding_dim=DIM,
-        cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
+        cache_ratio=None if options.cache_ratio is None else str(options.cache_ratio),
     )
-    return plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
+    return plan_cells(planned, device="cuda", host_bytes=1 << 40)[0][0]
 
 
 if __name__ == "__main__":

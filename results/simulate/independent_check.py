@@ -1,7 +1,7 @@
 """Misses of our simulated policies beside those of libCacheSim, for one access at a time.
 
-    python3 -m venv /tmp/libcachesim && /tmp/libcachesim/bin/pip install libcachesim==0.3.5
-    python results/simulate/independent_check.py --other /tmp/libcachesim/bin/python \
+    python3 -m venv ~/libcachesim && ~/libcachesim/bin/pip install libcachesim==0.3.5
+    python results/simulate/independent_check.py --other ~/libcachesim/bin/python \
         --out results/simulate/independent_check.json
 
 libCacheSim is by other authors, shares no code with us, and is under the GPL: it is not imported here. A process of the

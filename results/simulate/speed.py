@@ -22,7 +22,7 @@ from suite.records.environment import capture
 from suite.records.store import write_json
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
-from suite.simulate.sweep import slots_of
+from suite.simulate.options import slots_of
 from suite.simulate.trace_file import FileTrace
 from systems.registry import Variant
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "figure": "simulator",
         "workload": "single ids",
         "cache_ratio": RATIO,
-        "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
+        "environment": capture().model_dump(mode="json"),
         "results": results,
     }
     write_json(asked.out, record, indent=2)

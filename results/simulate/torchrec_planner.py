@@ -10,7 +10,6 @@ unless `use_one_tbe_per_table` is set. No device is needed.
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from suite.simulate.models.model import CacheModel, Setting, Span, Tally
 from suite.simulate.options import open_trace
 from suite.simulate.planner_inputs import PlannerInputs, planner_inputs
 from suite.simulate.slots_by_table import divide_greedily
-from suite.simulate.trace import Distinct, Seen, SomeTables, Trace, replayed
+from suite.simulate.trace import DistinctRows, Seen, SomeTables, Trace, replayed
 
 DIM = 128
 BUDGETS = {
@@ -96,7 +95,7 @@ def replayed_misses(trace: Trace, span: Span, divisions: Sequence[Mapping[str, i
             into.append(tally)
         found.append(tallies)
     parts = {names: SomeTables(trace, names) for names in watched}
-    distinct = {names: Distinct(part.rows) for names, part in parts.items()}
+    distinct = {names: DistinctRows(part.rows) for names, part in parts.items()}
     for seen in replayed(trace, 0, span.stop):
         counted = seen.number >= span.counted_from
         for names, models in watched.items():
@@ -166,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
     if asked.out is not None:
         settings = {name: getattr(asked, name) for name in ("scale", "batch_size", "batches", "sample", "dim")}
-        environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
+        environment = capture().model_dump(mode="json")
         write_json(asked.out, {"environment": environment, **settings, "results": results})
 
 

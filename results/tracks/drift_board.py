@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             streams[name] = replayed(ratio, held)
     record = {
         "figure": "drift board",
-        "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
+        "environment": capture().model_dump(mode="json"),
         "bin_batches": BIN,
         "ratio": setting.ratio,
         "real_ratio": setting.real_ratio,

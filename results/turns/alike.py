@@ -9,26 +9,24 @@ tables compare systems. Copies of one contest share their turns, so pairs are no
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from suite.records.command_line import parse_workloads
 from suite.records.environment import capture
 from suite.records.measured import Turns
 from suite.records.record import Record, Status
 from suite.records.scales import SCALES
 from suite.records.store import write_json
-from suite.run.conditions import MachineMonitor, disturbances
-from suite.run.plan import Options, plan_cells
+from suite.run.conditions import MachineMonitor, interference
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from suite.run.process import limits_of
-from suite.run.turns.arrangement import Participant, TimingGroup
-from suite.run.turns.contest import hold
+from suite.run.turns.groups import Participant, TimingGroup
+from suite.run.turns.timing import time_group
 from suite.tables.statistics import relative_speed
-from systems.registry import Variant
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,29 +39,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--copies", type=int, default=6)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
-    environment = capture(threads=len(os.sched_getaffinity(0)))
+    environment = capture()
     options = Options(
-        systems=(Variant("full_gpu"),),
-        workloads=parse_workloads(asked.workloads),
-        device=asked.device,
+        systems="full_gpu",
+        workloads=asked.workloads,
         scale=asked.scale,
     )
-    cells, _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
+    cells, _ = plan_cells(options, device=asked.device, host_bytes=1 << 40)
     contests = []
     for number, cell in itertools.product(range(asked.contests), cells):
         record = Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment)
-        entrants = tuple(Participant(name=f"copy {copy}", record=record) for copy in range(asked.copies))
-        contest = TimingGroup(entrants=entrants, way="one process", turns=cell.turns, steps=cell.turn_steps)
+        participants = tuple(Participant(name=f"copy {copy}", record=record) for copy in range(asked.copies))
+        group = TimingGroup(participants=participants, isolation="one process", turns=cell.turns, steps=cell.turn_steps)
         watch = MachineMonitor(cuda=cell.device == "cuda")
         with tempfile.TemporaryDirectory() as folder:
             limits = limits_of(cell, timeout_s=None, cells=asked.copies)
-            result = hold(contest, limits=limits, log=Path(folder) / "turns.log")
+            result = time_group(group, limits=limits, log=Path(folder) / "turns.log")
         if result.failed:
             raise SystemExit(f"{cell.workload}: {next(iter(result.failed.values())).reason}")
         contests.append(
             {
                 "workload": cell.workload,
-                "disturbed": disturbances(watch.conditions(complete=True), wall_s=watch.wall_s),
+                "disturbed": interference(watch.conditions(complete=True), wall_s=watch.wall_s),
                 "seconds": {
                     name: [[turn.seconds for turn in build] for build in series]
                     for name, series in result.series.items()

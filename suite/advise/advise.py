@@ -10,7 +10,7 @@ from suite.records.groups import published_rows
 from suite.records.measured import Model
 from suite.records.record import Cell
 from suite.records.scales import FULL
-from suite.run.cell.stream import open_workload
+from suite.run.cell.feed import open_workload
 from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.trace import Trace, WorkloadTrace
 from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -20,9 +20,9 @@ from suite.records.command_line import (
     parse_workloads,
 )
 from suite.records.environment import visible_gpu
-from suite.records.record import Cell
-from suite.run.memory_probes import available_host_bytes
-from suite.run.plan import Options, check_options, open_datasets, plan_cells
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
+from suite.run.resources import available_host_bytes
 from suite.simulate.options import (
     RATIO_POINTS,
     BatchSizeOption,
@@ -98,18 +98,19 @@ def advise_command(
     with errors_told() as errors:
         described = None if hardware is None else load_hardware(hardware)
         gpu = visible_gpu()
-        cells, notes = _cells(
-            workload,
+        options = Options(
+            workloads=_workload(workload, data_dir),
             data_dir=data_dir,
             systems=_systems(systems),
-            device="cpu" if described is None and gpu is None else "cuda",
-            scale=scale.value if scale else "full" if described else None,
-            optimizer=optimizer.value,
+            scale=scale or (ScaleName.FULL if described else None),
+            optimizer=optimizer,
             batch_size=batch_size,
             embedding_dim=embedding_dim,
             seed=seed,
             tf32=tf32,
         )
+        device = "cpu" if described is None and gpu is None else "cuda"
+        cells, notes = plan_cells(options, device=device, host_bytes=available_host_bytes())
         for note in notes:
             errors.print(f"note: {note}", style="dim")
         budget = described.device_memory_bytes if described else gpu.memory_bytes if gpu else None
@@ -128,25 +129,19 @@ def advise_command(
             show(advice, ShownConsole(markup=False, highlight=False))
 
 
-def _cells(workload: str, *, data_dir: Path | None, **options: Any) -> tuple[list[Cell], list[str]]:  # noqa: ANN401
-    """The systems in the setting, as run_bench.py would plan them, and what was decided on the user's behalf.
-
-    `options` are fields of `Options`.
-    """
+def _workload(text: str, data_dir: Path | None) -> str:
+    """Name of the one workload that `--workload` names."""
     if data_dir is None:
-        names = parse_workloads(workload, flag="--workload")
+        names = parse_workloads(text, flag="--workload")
     else:
-        names = parse_prepared(workload, find_prepared(data_dir), data_dir=data_dir, flag="--workload")
+        names = parse_prepared(text, find_prepared(data_dir), data_dir=data_dir, flag="--workload")
     if len(names) != 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
-    asked = Options(workloads=names, **options)
-    check_options(asked)
-    datasets = None if data_dir is None else open_datasets(data_dir, workload)
-    return plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
+    return names[0]
 
 
-def _systems(text: str) -> tuple[Variant, ...]:
-    """The variants to show, in order, each once."""
+def _systems(text: str) -> str:
+    """Names of the variants to show, in order, each once."""
     entries = [name for part in split_list(text) for name in (SYSTEMS if part == "all" else (part,))]
     if not entries:
         raise BadOption(f"--systems: none named: give all, or some of {', '.join(registry.SYSTEMS)}")
@@ -158,7 +153,7 @@ def _systems(text: str) -> tuple[Variant, ...]:
             raise BadOption(
                 f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
             ) from None
-    return variants
+    return ",".join(map(str, variants))
 
 
 def show(advice: Advice, console: Console) -> None:

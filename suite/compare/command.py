@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from suite.compare.compare import BASELINE_SPEED, SPEED, Comparison, Unjudged, compare, speed_text
-from suite.compare.runs import NoComparison, Run, read_run
+from suite.compare.runs import NoComparison, RunRecords, read_run
 from suite.records.command_line import ShownConsole, errors_told
 from suite.records.record import Status
 from suite.tables.terminal import print_line, print_table
@@ -207,7 +207,7 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
         _show_result(result, console, everything=everything)
 
 
-def _counted(run: Run) -> str:
+def _counted(run: RunRecords) -> str:
     started = sorted(record.started_at[:10] for row in run.rows for record in row.records)
     first, last = started[0], started[-1]
     return f"{_count(len(started), 'record')} of {first}{f' to {last}' if last != first else ''}"

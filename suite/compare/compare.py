@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from suite.compare.runs import NoComparison, Run, join, place
+from suite.compare.runs import NoComparison, RunRecords, join, place
 from suite.records.groups import base_name, is_baseline, mixes_virtual
 from suite.records.record import Record, Status
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
@@ -92,8 +92,8 @@ class Comparison:
         differences: What differs between where the runs were measured: name, RUN_A's value, RUN_B's.
     """
 
-    before: Run
-    after: Run
+    before: RunRecords
+    after: RunRecords
     cells: pd.DataFrame
     changes: pd.DataFrame
     differences: tuple[tuple[str, str, str], ...]
@@ -132,7 +132,7 @@ class Comparison:
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def compare(before: Run, after: Run) -> Comparison:
+def compare(before: RunRecords, after: RunRecords) -> Comparison:
     """Compare RUN_A with RUN_B.
 
     Raises:
@@ -208,7 +208,7 @@ def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, i
     """Quantities of a cell that changed by more than their tolerance: name, values, text, and what sorts them."""
     before, after, ratio = cell["row_a"], cell["row_b"], cell["ratio"]
     if cell["beyond_noise"]:
-        yield SPEED, before.ratio, after.ratio, speed_text(cell), int(ratio > 1), abs(math.log(ratio))
+        yield SPEED, before.ratio.value, after.ratio.value, speed_text(cell), int(ratio > 1), abs(math.log(ratio))
     if before.status is not after.status:
         where = f" in phase {after.phase}" if after.phase else ""
         text = f"{before.status} -> {after.status}{where}{f': {one_line(after.reason)}' if after.reason else ''}"
@@ -282,7 +282,7 @@ def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:
     return found
 
 
-def _warnings(before: Run, after: Run, pairs: pd.DataFrame) -> Iterator[str]:
+def _warnings(before: RunRecords, after: RunRecords, pairs: pd.DataFrame) -> Iterator[str]:
     """Warnings to read before the numbers."""
     if any(place(old) != place(new) for old, new in zip(pairs["row_a"], pairs["row_b"], strict=True)):
         yield "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."

@@ -23,7 +23,7 @@ class NoComparison(BadOption):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class RunRecords:
     """Readable records below a path by file, and files that were skipped; `name` is `RUN_A` or `RUN_B`."""
 
     name: str
@@ -48,7 +48,7 @@ def place(row: Row) -> tuple[str, int]:
     return environment.machine, environment.threads
 
 
-def read_run(name: str, path: Path) -> Run:
+def read_run(name: str, path: Path) -> RunRecords:
     """Read a results directory, a directory of records, or one record; `name` is what messages call the run.
 
     Raises:
@@ -75,10 +75,10 @@ def read_run(name: str, path: Path) -> Run:
             f"{name}: {path} holds no record that can be compared{skipped}; give the directory that `run_bench.py "
             "--out` named"
         )
-    return Run(name=name, path=path, files=records, problems=tuple(problems))
+    return RunRecords(name=name, path=path, files=records, problems=tuple(problems))
 
 
-def join(before: Run, after: Run) -> pd.DataFrame:
+def join(before: RunRecords, after: RunRecords) -> pd.DataFrame:
     """The outer join of two runs over whole configurations, machine by machine where a run has several.
 
     Returns:
@@ -117,7 +117,7 @@ def _line(row: Row, *, by_place: bool) -> dict[str, object]:
         "status": row.status.value,
         "verified": row.verified,
         "samples_per_s": row.samples_per_s,
-        "vs_baseline": row.ratio,
+        "vs_baseline": row.ratio and row.ratio.value,
         "builds": row.builds,
         "row": row,
     }

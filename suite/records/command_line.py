@@ -17,7 +17,7 @@ from rich.segment import Segment
 
 from suite.records.store import StoreError
 from systems.registry import UnknownSystem, near, split_list
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.schema import DATASETS, SCHEMAS
 from workloads.streams.tracks import label, split_name
 

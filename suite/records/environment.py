@@ -88,11 +88,11 @@ class Gpu:
     uuid: str | None = None
 
 
-def capture(*, threads: int, project: Path = PROJECT) -> Environment:
+def capture(*, threads: int | None = None, project: Path = PROJECT) -> Environment:
     """Describe this machine, the installed packages and the code.
 
     Args:
-        threads: What `torch.get_num_threads()` says in the process that computes; torch is not imported for it here.
+        threads: Of torch in the process that computes, `torch.get_num_threads()`; by default one per CPU.
         project: Directory that holds the packages `suite`, `systems` and `workloads`.
     """
     cpu, cores, memory_bytes, gpu = cpu_model(), len(os.sched_getaffinity(0)), usable_memory_bytes(), visible_gpu()
@@ -112,7 +112,7 @@ def capture(*, threads: int, project: Path = PROJECT) -> Environment:
         code=code_digest(project),
         commit=commit,
         dirty=dirty,
-        threads=threads,
+        threads=cores if threads is None else threads,
     )
 
 

@@ -111,6 +111,7 @@ class Traffic(Model):
     lookup_misses: Count | None = None
     bytes_fetched: Count | None = None
     bytes_written_back: Count | None = None
+    rows_from_ram: Count | None = None
     overflow_batches: Count = 0
     late_batches: Count | None = None
     planning_wait_s: float | None = None

@@ -22,6 +22,7 @@ from suite.tables.formatting import BLACK, COLOURS, DASHES, GREY, MARKERS, binar
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import on_drive, sweeps
 from suite.tables.sheet import Line
+from suite.tables.statistics import Estimate
 from systems.registry import CONTROLS
 
 if TYPE_CHECKING:
@@ -110,8 +111,9 @@ def _draw_by_bytes(axes: Axes, rows: Sequence[Row], systems: Sequence[str], nois
 
 def _interval(row: Row) -> tuple[float, float, float]:
     """Its ratio and the ends of the interval; not a number where there is none, which draws nothing."""
-    low, high = (math.nan if bound is None else bound for bound in (row.ratio_low, row.ratio_high))
-    return row.ratio or 0.0, low, high
+    found = row.ratio or Estimate(value=0.0, low=None, high=None)
+    low, high = (math.nan if bound is None else bound for bound in (found.low, found.high))
+    return found.value, low, high
 
 
 def throughput_by_budget(source: Source) -> Figure | None:

@@ -15,7 +15,7 @@ from suite.tables.columns import RATIO
 from suite.tables.formatting import binary_bytes, count, megabytes, relative
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache_size, caption, headings, on_drive, sweeps
-from suite.tables.sheet import Block, Column, Sheet, setting_of
+from suite.tables.sheet import Column, Sheet, Table
 from suite.tables.statistics import Estimate, met, places, relative_speed
 
 _CPU: Final = (
@@ -92,7 +92,7 @@ def standings(leaderboard: Leaderboard, budget_bytes: int) -> list[dict[str, Any
     by_ratio = all(row.ratio is not None for row in leaderboard.rows)
 
     def speed(row: Row) -> float:
-        return (row.ratio if by_ratio else row.samples_per_s) or 0.0
+        return (row.ratio.value if by_ratio and row.ratio else row.samples_per_s) or 0.0
 
     best: dict[str, Row] = {}
     for row in leaderboard.rows:
@@ -115,10 +115,7 @@ def _line(row: Row, first: Row, budget_bytes: int, place: int, *, tied: bool) ->
         to_first = relative_speed(row.records, first.records)
         compared = "in turns" if met(row.records, first.records) else f"through {BASELINE}"
     return {
-        **setting_of(row.records),
-        **{"budget_bytes": budget_bytes, "place": place, "tied": tied},
-        **{name: getattr(row, name) for name in ("system", "builds", "noise")},
-        "ratio": row.relative,
+        **row.line("system", "builds", "noise", "ratio", budget_bytes=budget_bytes, place=place, tied=tied),
         "to_first": to_first,
         "compared": compared if to_first is not None else None,
         "size": cache_size(row.cell),
@@ -136,11 +133,11 @@ def _apart(first: Row, other: Row) -> Estimate | None:
 
 
 def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
-    """A block per family of cache sizes in which somebody takes part, a list per budget in it."""
+    """A table per family of cache sizes in which somebody takes part, a list per budget in it."""
     boards = leaderboards(groups)
     titles = headings([one.groups[0] for one in boards], sized=False)
-    blocks = [
-        Block(
+    tables = [
+        Table(
             heading=heading,
             caption=f"{caption(one.groups)} {_CPU if one.groups[0].on_cpu else ''}".strip(),
             columns=COLUMNS,
@@ -148,4 +145,4 @@ def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
         )
         for one, heading in zip(boards, titles, strict=True)
     ]
-    return Sheet(name="leaderboard", title="Who is fastest within equal device memory", blocks=tuple(blocks))
+    return Sheet(name="leaderboard", title="Who is fastest within equal device memory", tables=tuple(tables))

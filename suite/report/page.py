@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.tables.settings import caveat
-from suite.tables.sheet import Block, Sheet
+from suite.tables.sheet import Sheet, Table
 from suite.tables.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         records=len(source.records),
         simulations=len(source.simulations),
         newest=max(record.started_at for record in source.records)[:10],
-        table=lambda block: _table(block, links),
+        cells=lambda table: _cells(table, links),
     )
 
 
-def _table(block: Block, links: Mapping[str, str]) -> dict[str, Any]:
-    """Columns of a block, and per line its cells, each with what it sorts by, and links to its records."""
-    shown = block.shown((*block.columns, *block.more))
+def _cells(table: Table, links: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of a table, and per line its cells, each with what it sorts by, and links to its records."""
+    shown = table.shown((*table.columns, *table.more))
     texts = shown.itertuples(index=False, name=None)
     return {
         "columns": list(shown.columns),
@@ -77,7 +77,7 @@ def _table(block: Block, links: Mapping[str, str]) -> dict[str, Any]:
                 [(text, _sorted_by(line.get(column.name))) for column, text in zip(shown.columns, cells, strict=True)],
                 [links[key] for key in str(line.get("records", "")).split() if key in links],
             )
-            for line, cells in zip(block.lines, texts, strict=True)
+            for line, cells in zip(table.lines, texts, strict=True)
         ],
     }
 

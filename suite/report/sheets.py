@@ -13,7 +13,7 @@ from suite.tables.disk import disk_sheet
 from suite.tables.formatting import count, duration, megabytes
 from suite.tables.rows import Row, bytes_moved, counted_with_optimum, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
-from suite.tables.sheet import Block, Column, Sheet, setting_of
+from suite.tables.sheet import Column, Sheet, Table
 from systems.answers import MemoryUse, Tier
 
 _OWN_ACCOUNT: Final = "by the system's own account, the largest over rounds; what it does not list it does not have."
@@ -21,25 +21,25 @@ _OWN_ACCOUNT: Final = "by the system's own account, the largest over rounds; wha
 
 def sheets(groups: Sequence[Group]) -> tuple[Sheet, ...]:
     """The sheets of all groups in the order in which they are read; one with nothing to show is left out."""
-    return tuple(sheet for make in SHEETS if (sheet := make(groups)).blocks)
+    return tuple(sheet for make in SHEETS if (sheet := make(groups)).tables)
 
 
 def paper_sheet(groups: Sequence[Group]) -> Sheet:
-    """The paper's table (arXiv 2208.05321): a block per dataset, setting and machine, its published rows at the end.
+    """The paper's table (arXiv 2208.05321): a table per dataset, setting and machine, its published rows at the end.
 
     The paper has no rows on a drive, and neither has its layout.
     """
     groups = [group for group in groups if not on_drive(group)]
-    blocks = tuple(_paper_block(group, heading) for group, heading in zip(groups, headings(groups), strict=True))
-    return Sheet(name="paper", title="Dataset by method, in the paper's layout (arXiv 2208.05321)", blocks=blocks)
+    tables = tuple(_paper_table(group, heading) for group, heading in zip(groups, headings(groups), strict=True))
+    return Sheet(name="paper", title="Dataset by method, in the paper's layout (arXiv 2208.05321)", tables=tables)
 
 
-def _paper_block(group: Group, heading: str) -> Block:
+def _paper_table(group: Group, heading: str) -> Table:
     rows, published = merged_rows(group), published_rows(group.cell.workload)
     notes = [*remarks(rows), *([NOTE] if published else ["The paper has no rows for this dataset."])]
     if published and group.cell.data == "synthetic":
         notes.append("Labels of synthetic data are not the dataset's: do not compare published AUROC and accuracy.")
-    return Block(
+    return Table(
         heading=heading,
         caption=caption([group]),
         columns=(
@@ -66,7 +66,7 @@ def _measured(group: Group, row: Row) -> dict[str, Any]:
     )
     own = ("noise", "same_kernel_as", "verified", "status", "system", *(column.name for column in PAPER))
     return {
-        **setting_of(row.records),
+        **row.line(),
         **{name: line[name] for name in own},
         "row": ended if row.status is Status.OK else row.status.value,
         "hardware": f"{group.key.device}, CPU only" if group.on_cpu else group.key.device,
@@ -100,7 +100,7 @@ def _published(row: PublishedRow) -> dict[str, Any]:
 
 
 def anatomy_sheet(groups: Sequence[Group]) -> Sheet:
-    """Bytes of every system by tier and purpose: a block per group in which a system gives an account."""
+    """Bytes of every system by tier and purpose: a table per group in which a system gives an account."""
     columns = (
         SYSTEM,
         Column(words="tier", name="tier", text=True, definition="device (RAM on a CPU), host (RAM), disk."),
@@ -135,7 +135,7 @@ def _parts(row: Row) -> list[dict[str, Any]]:
 
 
 def optimal_sheet(groups: Sequence[Group]) -> Sheet:
-    """Distance of every cache to the optimum: a block per group in which one was simulated."""
+    """Distance of every cache to the optimum: a table per group in which one was simulated."""
     columns = (
         SYSTEM,
         Column(words="cache ratio", name="cache_ratio", show=lambda ratio: f"{100 * ratio:g} %"),
@@ -181,17 +181,13 @@ def _beside_optimum(row: Row) -> list[dict[str, Any]]:
 def _sheet(
     name: str, title: str, groups: Sequence[Group], columns: tuple[Column, ...], lines_of: Callable[[Row], list[Any]]
 ) -> Sheet:
-    """A block per group of which a row has lines."""
-    blocks = []
+    """A table per group of which a row has lines."""
+    tables = []
     for group, heading in zip(groups, headings(groups), strict=True):
-        lines = [
-            {**setting_of(row.records), "system": row.system, **line}
-            for row in merged_rows(group)
-            for line in lines_of(row)
-        ]
+        lines = [{**row.line("system"), **line} for row in merged_rows(group) for line in lines_of(row)]
         if lines:
-            blocks.append(Block(heading=heading, caption=caption([group]), columns=columns, lines=tuple(lines)))
-    return Sheet(name=name, title=title, blocks=tuple(blocks))
+            tables.append(Table(heading=heading, caption=caption([group]), columns=columns, lines=tuple(lines)))
+    return Sheet(name=name, title=title, tables=tuple(tables))
 
 
 SHEETS: Final = (disk_sheet, paper_sheet, leaderboard_sheet, anatomy_sheet, optimal_sheet, approximate_sheet)

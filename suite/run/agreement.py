@@ -1,19 +1,29 @@
-"""Comparison of rows after training between the exact systems of a setting."""
+"""Rows that a cell reads back during and after training, and their comparison between the exact systems of a setting.
 
+Verification has 300 rows per table. Sampled rows, the same ones in every cell of a setting and round, show errors that
+occur only in large tables or after many steps.
+"""
+
+from __future__ import annotations
+
+import io
 import logging
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from suite.records.groups import REFERENCE, base_name, is_baseline
-from suite.records.record import Check, Record, Status, Verification
-from suite.records.store import open_file
+from suite.records.record import Cell, Check, Record, Status, Verification
+from suite.records.store import write_atomically
+
+if TYPE_CHECKING:  # the parent process compares rows without importing torch
+    from systems.contract import EmbeddingSystem
+    from workloads.batch import Workload
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +40,94 @@ _ROUNDING = 2.0**-14
 """Share of a row's norm that counts as changed in any case: at `_ALLOWED` some eight roundings of the row itself."""
 
 Rows = Mapping[str, npt.NDArray[Any]]
-"""Arrays by name, as `suite.run.cell.sampled_rows` writes them."""
+"""Arrays by name, as `SampledRows.save` writes them."""
+ROWS = 4096
+_EARLY_STEPS = 16
+_BATCHES = 4
+"""Batches whose rows are sampled, from the first steps and from all."""
+_TRAINED = 0.75
+"""Share of a table's sample that comes from trained batches, if they have as many rows."""
+
+Ids = dict[str, npt.NDArray[np.int64]]
+
+
+def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
+    """Sampled row ids by table: `ROWS` in all, or all rows if there are fewer.
+
+    Tables have equal shares, and the unused share of a small one goes to the others. Most rows of a share are from
+    trained batches (0 to `steps` - 1), early ones and any; the others are drawn from the whole table.
+    """
+    generator = np.random.default_rng(seed)
+    seen: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name, _ in workload.tables}
+    places = [np.linspace(0, min(steps, stop) - 1, _BATCHES) for stop in (_EARLY_STEPS, steps)]
+    for index in np.unique(np.concatenate(places).round().astype(int)).tolist():
+        features = workload.batch(index).features.to_dict()
+        for name, ids in seen.items():
+            ids.append(np.unique(features[name].values().numpy()))
+    sizes = [rows for _, rows in workload.tables]
+    found: Ids = {}
+    for (name, rows), share in zip(workload.tables, _shares(sizes), strict=True):
+        candidates = np.unique(np.concatenate(seen[name]))
+        count = min(candidates.size, round(_TRAINED * share))
+        trained = generator.choice(candidates, count, replace=False)
+        anywhere = generator.choice(rows, share, replace=False)
+        others = anywhere[~np.isin(anywhere, trained)][: share - count]
+        found[name] = np.concatenate([trained, others])
+    return found
+
+
+def _shares(sizes: list[int]) -> list[int]:
+    """Sample size of each table, `ROWS` in all: equal, or all rows of a small table."""
+    shares = [0] * len(sizes)
+    left = ROWS
+    for done, table in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[table] = min(sizes[table], left // (len(sizes) - done))
+        left -= shares[table]
+    return shares
+
+
+class SampledRows:
+    """Sampled rows of a built and loaded system: read before, during and after training, and saved to a file."""
+
+    def __init__(self, system: EmbeddingSystem, workload: Workload, cell: Cell, path: Path) -> None:
+        self._system = system
+        self._path = path
+        ids = sampled_ids(workload, steps=cell.steps, seed=cell.round_seed)
+        self._ids = ids
+        names = [name for name, found in ids.items() for _ in found]
+        self._arrays: dict[str, npt.NDArray[Any]] = {
+            "table": np.array(names),
+            "id": np.concatenate(list(ids.values())),
+        }
+        self._before = self._read()["weight"]
+
+    def read(self, moment: Literal["early", "late"]) -> None:
+        """Read the rows, their optimizer state and the norm of each row's change, after the first or all steps."""
+        found = self._read()
+        found["moved"] = np.linalg.norm(found["weight"] - self._before, axis=1)
+        self._arrays.update({f"{moment}/{entry}": values for entry, values in found.items()})
+
+    def save(self) -> None:
+        """Write the rows to the file, for `compared`.
+
+        The file has each row's `table` and `id`, and for both moments `MOMENT/weight`, fp32 `[n, dim]`, `MOMENT/moved`,
+        fp32 `[n]`, the norm of the row's change in training, and the optimizer's states, fp32 `[n]` or `[n, dim]`.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        content = io.BytesIO()
+        np.savez(content, **self._arrays)  # type: ignore[arg-type] # its stubs have an option among the names
+        write_atomically(self._path, content.getvalue())
+
+    def _read(self) -> dict[str, npt.NDArray[Any]]:
+        """Weights and states of all rows."""
+        import torch
+
+        read = [self._system.read_rows(name, torch.from_numpy(ids)) for name, ids in self._ids.items()]
+        entries = {"weight": [rows.weights for rows in read]}
+        entries |= {name: [rows.state[name] for rows in read] for name in read[0].state}
+        return {name: torch.cat(parts).numpy() for name, parts in entries.items()}
 
 
 def path_of(out: Path, key: str) -> Path:
@@ -95,7 +192,7 @@ def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[floa
     """
     alike = ours.keys() == theirs.keys() and all(ours[name].shape == theirs[name].shape for name in ours)
     if not alike or any(not np.array_equal(ours[name], theirs[name]) for name in ("table", "id")):
-        return math.inf, "its rows and states are others"
+        return math.inf, "sampled different rows or states"
     worst, where = 0.0, ""
     for name, right in theirs.items():
         moment, _, entry = name.partition("/")
@@ -157,33 +254,19 @@ def _rank(record: Record) -> int:
 
 
 def _read(path: Path) -> Rows | None:
-    """The rows of a cell; None if the file is missing or invalid."""
+    """The rows of a cell; None if the file is missing or damaged."""
     try:
-        with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
-            if sum(member.file_size for member in archive.zip.infolist()) > os.fstat(file.fileno()).st_size:
-                return None  # compressed, so not written by a cell
+        with np.load(path, allow_pickle=False) as archive:
             rows = dict(archive)
-    except Exception as error:  # damage shows as whatever numpy or zipfile raises
-        if not isinstance(error, FileNotFoundError):
-            log.warning("%s is left out: %s", path, error or type(error).__name__)
+        moments = {name.partition("/")[0] for name in rows} - {"table", "id"}
+        if not {"table", "id", *(f"{moment}/moved" for moment in moments)} <= rows.keys():
+            raise ValueError("it lacks arrays of sampled rows")  # noqa: TRY301 - one warning for every kind of damage
+    except FileNotFoundError:
         return None
-    return rows if _are_rows(rows) else None
-
-
-def _are_rows(rows: Rows) -> bool:
-    """Whether arrays are what `suite.run.cell.sampled_rows` writes: by row, numbers beside a table and an id."""
-    if not {"table", "id"} <= rows.keys() or not all(isinstance(values, np.ndarray) for values in rows.values()):
-        return False  # numpy returns a member that is not an array as bytes
-    count = rows["id"].size
-    numbers = {name: values for name, values in rows.items() if name not in ("table", "id")}
-    return (
-        count > 0
-        and rows["id"].shape == rows["table"].shape == (count,)
-        and all(
-            values.dtype.kind == "f" and values.ndim in (1, 2) and len(values) == count for values in numbers.values()
-        )
-        and all(f"{name.partition('/')[0]}/moved" in numbers for name in numbers)
-    )
+    except Exception as error:  # damage shows as whatever numpy or zipfile raises
+        log.warning("%s is left out: %s", path, error or type(error).__name__)
+        return None
+    return rows
 
 
 def _bitwise(record: Record) -> bool:

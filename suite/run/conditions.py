@@ -11,7 +11,7 @@ import psutil
 
 from suite.records.environment import ask_nvml
 from suite.records.measured import Conditions, MachineState
-from suite.run.start import Forkserver
+from suite.run.forkserver import Forkserver
 
 _OTHERS_SHARE = 0.05
 _STOLEN_SHARE = 0.01
@@ -49,7 +49,7 @@ class MachineMonitor:
         )
 
 
-def disturbances(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
+def interference(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
     """Sentences about interference with timings that took `wall_s` seconds; empty if there was none."""
     start, end = seen.start, seen.end
     found = []

@@ -3,74 +3,102 @@
 A page counts in the group of the process that touched it first, and stays there: pages from before a process entered do
 not count, nor do pages of files that other processes have brought into the page cache.
 
-Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst.
+Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md and
+org.freedesktop.systemd1(5).
 """
 
 import errno
 import os
+import shutil
+import subprocess
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import NamedTuple
 
-from suite.run.control_groups import (
-    PREFIX,
-    REMEDY_1,
-    REMEDY_2,
-    CgroupUnavailable,
-    in_scope,
-    is_ours,
-    made,
-    made_counting,
-    own_group,
-    parent_of_new,
-    refusals_told,
-)
-from suite.run.kill import kills_in, runs
+from suite.run.resources import CgroupUnavailable, kills_in, own_group, runs
 
+PREFIX = "embedding-suite-"
+"""Prefix of the names of our groups; the PID of the process that made the group follows."""
+_LEAF = f"{PREFIX}main"
+"""Child group for a group's own processes, version 2: a group may have processes or child groups, not both."""
+_ATTEMPTS = 5
+_PAUSE_S = 0.01
+_POLL_S = 0.25
+_BUS_TIMEOUT_S = 20.0
 _PATIENCE_S = 30.0
 """Seconds to wait for dirty pages to be written to the drive before they can be reclaimed."""
-_POLL_S = 0.25
+_DELEGATED = ("user.delegate", "trusted.delegate")
+"""Extended attributes that systemd sets on the folder of a delegated group."""
+
+
+class _Names(NamedTuple):
+    """Files of a memory control group, and what to do where none can be made."""
+
+    usage: str
+    peak: str
+    kills: str
+    cached: tuple[str, str]
+    """Entries of `memory.stat`: page cache with files in memory (tmpfs), and those files alone."""
+    remedy: str
+
+
+_NAMES = {
+    1: _Names(
+        usage="memory.usage_in_bytes",
+        peak="memory.max_usage_in_bytes",
+        kills="memory.oom_control",
+        cached=("total_cache", "total_shmem"),
+        remedy="run as root, in a container of `docker run --privileged ...`, or make a group for yourself first: "
+        "`sudo mkdir {0}/mine && sudo chown -R $USER {0}/mine && echo $$ | sudo tee {0}/mine/cgroup.procs`",
+    ),
+    2: _Names(
+        usage="memory.current",
+        peak="memory.peak",
+        kills="memory.events",
+        cached=("file", "shmem"),
+        remedy="use `systemd-run --user --scope -p Delegate=yes python run_bench.py ...` under systemd, "
+        "`docker run --privileged --cgroupns=private ...` for a container",
+    ),
+}
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
-    """A group for this process and the processes it starts after `enter`; leaving the context closes it.
+    """An empty group below this process's own, for it and the processes it starts after `enter`.
+
+    If systemd owns that group, the process moves to a new scope of systemd first. Leaving the context closes the group.
+
+    Args:
+        root: Folder of `proc` and `sys`.
 
     Attributes:
         how: Kind of the group, as text for the record.
+
+    Raises:
+        CgroupUnavailable: no group can be created here.
     """
 
-    how: str
-    _usage: ClassVar[str]
-    _peak: ClassVar[str]
-    _remedy: ClassVar[str]
-    _cached: ClassVar[tuple[str, str]]
-    """Entries of `memory.stat`: page cache with files in memory (tmpfs), and those files alone."""
-
-    def __init__(self, path: Path, home: Path) -> None:
-        self._path = path
-        self._home = home
+    def __init__(self, *, root: Path = Path("/")) -> None:
+        self._version, own = own_group(root)
+        self._names = _NAMES[self._version]
         self._peak_file: int | None = None
-
-    @staticmethod
-    def make(*, root: Path = Path("/")) -> "MemoryGroup":
-        """Create an empty group below this process's own; if systemd owns that, the process moves to a new scope first.
-
-        Args:
-            root: Folder of `proc` and `sys`.
-
-        Raises:
-            CgroupUnavailable: no group can be created here.
-        """
-        version, own = own_group(root)
-        if version == 1:
-            with refusals_told(own, REMEDY_1.format(own)):
-                return _Version1(made(own), home=own)
-        through_systemd = (root / "run/systemd/system").is_dir() and not is_ours(own)
-        group = _Version2(*made_counting(parent_of_new(in_scope(root) if through_systemd else own)))
-        group.how += ", through systemd" if through_systemd else ""
-        return group
+        self.how = f"memory control group, version {self._version}"
+        if self._version == 2 and (root / "run/systemd/system").is_dir() and not _is_delegated(own):
+            own = _moved_to_scope(root)
+            self.how += ", through systemd"
+        self._home = _parent_of_new(own)
+        """Group to which this process returns."""
+        with self._as_unavailable():
+            self._path = self._home / f"{PREFIX}{os.getpid()}"
+            if self._version == 2:
+                self._count_below()
+            with suppress(FileNotFoundError):  # left by an earlier process with this PID
+                self._path.rmdir()
+            self._path.mkdir()
+        leaf = self._home / _LEAF
+        if self._version == 2 and leaf.exists():
+            self._home = leaf
 
     def enter(self) -> None:
         """Move this process into the group; processes that it starts later are in it too.
@@ -78,12 +106,8 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         Raises:
             CgroupUnavailable: the kernel refuses it.
         """
-        try:
+        with self._as_unavailable():
             self._write("cgroup.procs", os.getpid())
-        except OSError as error:
-            raise CgroupUnavailable(
-                f"this process cannot enter {self._path} ({error.strerror})", self._remedy.format(self._home)
-            ) from None
 
     def limit(self, limit_bytes: int) -> None:
         """Limit the group's memory, page cache included and without swap; waits for dirty pages to be written.
@@ -91,9 +115,9 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         Raises:
             CgroupUnavailable: more memory is in use and cannot be reclaimed, or the kernel refuses the limit.
         """
-        with refusals_told(self._path, self._remedy.format(self._home)):
+        with self._as_unavailable():
             try:
-                self._hold(limit_bytes)
+                self._limit_1(limit_bytes) if self._version == 1 else self._limit_2(limit_bytes)
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
@@ -101,19 +125,16 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
                 why = f"{used} are in use and cannot go, the limit is {limit}"
                 raise CgroupUnavailable(why, "give a larger --host-budget") from None
 
-    def _hold(self, limit_bytes: int) -> None:
-        raise NotImplementedError
-
     @property
     def usage_bytes(self) -> int:
         """Bytes in use now."""
-        return int(self._read(self._usage))
+        return int(self._read(self._names.usage))
 
     @property
     def file_bytes(self) -> int:
         """Bytes of page cache of files on drives, part of `usage_bytes`; the kernel's figure may be two seconds old."""
         counts = dict(line.split() for line in self._read("memory.stat").splitlines())
-        cached, in_memory = (int(counts.get(name, 0)) for name in self._cached)
+        cached, in_memory = (int(counts.get(name, 0)) for name in self._names.cached)
         return cached - in_memory
 
     @property
@@ -122,7 +143,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         try:
             if self._peak_file is not None:
                 return int(os.pread(self._peak_file, 64, 0))
-            return int(self._read(self._peak))
+            return int(self._read(self._names.peak))
         except FileNotFoundError:  # version 2 before Linux 5.19
             return None
 
@@ -130,11 +151,11 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         """Reset the peak, if the kernel supports it: with version 2, from Linux 6.12 on."""
         with suppress(OSError):
             if self._peak_file is None:
-                self._peak_file = os.open(self._path / self._peak, os.O_RDWR)
+                self._peak_file = os.open(self._path / self._names.peak, os.O_RDWR)
             os.write(self._peak_file, b"0")  # version 2 resets the peak for this descriptor only
 
     def close(self) -> None:
-        """Leave the group and remove it. If other processes are in it, it stays, for `remove_left`."""
+        """Leave the group and remove it. If other processes are in it, it stays, for `remove_stale_groups`."""
         if self._peak_file is not None:
             os.close(self._peak_file)
             self._peak_file = None
@@ -145,21 +166,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, name: str) -> str:
-        return (self._path / name).read_text()
-
-    def _write(self, name: str, value: int | str) -> None:
-        (self._path / name).write_text(str(value))
-
-
-class _Version1(MemoryGroup):
-    how = "memory control group, version 1"
-    _usage = "memory.usage_in_bytes"
-    _peak = "memory.max_usage_in_bytes"
-    _remedy = REMEDY_1
-    _cached = ("total_cache", "total_shmem")
-
-    def _hold(self, limit_bytes: int) -> None:
+    def _limit_1(self, limit_bytes: int) -> None:
         with_swap = "memory.memsw.limit_in_bytes"
         counts_swap = (self._path / with_swap).exists()
         if counts_swap:
@@ -168,15 +175,7 @@ class _Version1(MemoryGroup):
         if counts_swap:
             _patiently(lambda: self._write(with_swap, limit_bytes))
 
-
-class _Version2(MemoryGroup):
-    how = "memory control group, version 2"
-    _usage = "memory.current"
-    _peak = "memory.peak"
-    _remedy = REMEDY_2
-    _cached = ("file", "shmem")
-
-    def _hold(self, limit_bytes: int) -> None:
+    def _limit_2(self, limit_bytes: int) -> None:
         def make_room() -> None:
             self._write("memory.high", limit_bytes)
             if self.usage_bytes > limit_bytes:
@@ -191,34 +190,74 @@ class _Version2(MemoryGroup):
         finally:
             self._write("memory.high", "max")
 
+    def _count_below(self) -> None:
+        """Enable the memory controller for child groups; except the root, only a group without processes may do so."""
+        base = self._home
+        if "memory" not in (base / "cgroup.controllers").read_text().split():
+            why = f"memory is not counted in {base}: its cgroup.controllers lack it"
+            raise CgroupUnavailable(why, self._names.remedy)
+        if "memory" in (base / "cgroup.subtree_control").read_text().split():
+            return
+        for attempt in range(_ATTEMPTS):
+            if (base / "cgroup.events").exists():  # not the root group
+                (base / _LEAF).mkdir(exist_ok=True)
+                for pid in (base / "cgroup.procs").read_text().split():
+                    with suppress(ProcessLookupError):
+                        (base / _LEAF / "cgroup.procs").write_text(pid)
+            try:
+                (base / "cgroup.subtree_control").write_text("+memory")
+            except OSError as error:  # a process was started meanwhile
+                if error.errno != errno.EBUSY or attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return
+
+    @contextmanager
+    def _as_unavailable(self) -> Iterator[None]:
+        """Convert an `OSError` of the kernel to `CgroupUnavailable`."""
+        try:
+            yield
+        except OSError as error:
+            why = f"no memory control group can be had below {self._home} ({error.strerror})"
+            raise CgroupUnavailable(why, self._names.remedy.format(self._home)) from None
+
+    def _read(self, name: str) -> str:
+        return (self._path / name).read_text()
+
+    def _write(self, name: str, value: int | str) -> None:
+        (self._path / name).write_text(str(value))
+
 
 def kills(pid: int, *, root: Path = Path("/")) -> int:
     """Number of out-of-memory kills in the group that process `pid` made; 0 without a group.
 
     Kills in a group of version 1 are not counted in its ancestors. A scope of systemd no longer exists by then.
     """
+    path = group_of(pid, root=root)
+    return 0 if path is None else max(kills_in(path / names.kills) or 0 for names in _NAMES.values())
+
+
+def group_of(pid: int, *, root: Path = Path("/")) -> Path | None:
+    """Folder of the group that process `pid` makes below this process's own; None: groups are not available here."""
     try:
-        version, own = own_group(root)
+        return _parent_of_new(own_group(root)[1]) / f"{PREFIX}{pid}"
     except CgroupUnavailable:
-        return 0
-    counted_in = "memory.oom_control" if version == 1 else "memory.events"
-    return kills_in(parent_of_new(own) / f"{PREFIX}{pid}" / counted_in) or 0
+        return None
 
 
-def remove_of(pid: int) -> None:
+def remove_group_of(pid: int) -> None:
     """Remove the group of the killed process `pid`; only that one, as kills of others may be read at this moment."""
-    with suppress(CgroupUnavailable, OSError):
-        (parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{pid}").rmdir()
+    if (path := group_of(pid)) is not None:
+        with suppress(OSError):
+            path.rmdir()
 
 
-def remove_left(*, root: Path = Path("/")) -> list[str]:
+def remove_stale_groups(*, root: Path = Path("/")) -> list[str]:
     """Remove groups below this process's own that killed processes left behind. Returns their names."""
-    try:
-        _, own = own_group(root)
-    except CgroupUnavailable:
-        return []
+    own = group_of(os.getpid(), root=root)
     removed = []
-    for path in sorted(parent_of_new(own).glob(f"{PREFIX}*")):
+    for path in [] if own is None else sorted(own.parent.glob(f"{PREFIX}*")):
         maker = path.name.removeprefix(PREFIX)
         if not maker.isdigit() or runs(int(maker)):  # its maker may not have entered it yet
             continue
@@ -226,6 +265,54 @@ def remove_left(*, root: Path = Path("/")) -> list[str]:
             path.rmdir()
             removed.append(path.name)
     return removed
+
+
+def _parent_of_new(own: Path) -> Path:
+    """Group below which new groups for processes of `own` are created."""
+    return own.parent if own.name == _LEAF else own
+
+
+def _is_delegated(own: Path) -> bool:
+    """Whether systemd has delegated this group to its processes."""
+    for name in _DELEGATED:
+        with suppress(OSError):
+            if os.getxattr(_parent_of_new(own), name) == b"1":
+                return True
+    return False
+
+
+def _moved_to_scope(root: Path) -> Path:
+    """Make systemd, which owns the groups of users and of root, move this process to a new, delegated scope.
+
+    The process cannot return to its previous scope. systemd removes the new one, and groups below, once it is empty.
+    """
+    remedy, unit = _NAMES[2].remedy, f"{PREFIX}{os.getpid()}.scope"
+    busctl = shutil.which("busctl")
+    if busctl is None:
+        raise CgroupUnavailable("systemd owns the control groups here and `busctl`, to ask it, is missing", remedy)
+    call = (
+        f"{'--system' if os.geteuid() == 0 else '--user'} --quiet call org.freedesktop.systemd1 "
+        "/org/freedesktop/systemd1 org.freedesktop.systemd1.Manager StartTransientUnit ssa(sv)a(sa(sv)) "
+        f"{unit} fail 4 PIDs au 1 {os.getpid()} Delegate b true MemoryAccounting b true "
+        "CollectMode s inactive-or-failed 0"  # so that no killed one stays listed
+    )
+    try:
+        subprocess.run([busctl, *call.split()], capture_output=True, text=True, check=True, timeout=_BUS_TIMEOUT_S)
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        said = str(error.stderr or "no answer").strip()
+        raise CgroupUnavailable(f"systemd owns the control groups here and refuses a scope ({said})", remedy) from None
+    deadline = time.monotonic() + _BUS_TIMEOUT_S
+    while True:  # systemd has only queued the job when it answers
+        _, own = own_group(root)
+        with suppress(FileNotFoundError):
+            if own.name == unit and "memory" in (own / "cgroup.controllers").read_text().split():
+                return own
+        if time.monotonic() > deadline:
+            raise CgroupUnavailable(
+                f"systemd counts no memory for {own.name}",
+                "let it: `sudo systemctl set-property user@$UID.service Delegate=yes`, then log in anew",
+            )
+        time.sleep(_POLL_S)
 
 
 def _patiently(write: Callable[[], None]) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from suite.records.command_line import BadOption, parse_prepared
+from suite.records.command_line import BadOption, parse_prepared, parse_shares, parse_sizes, parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import Scale, default_scale, scale_of
-from systems.registry import Variant
+from suite.run.console.options import Options, check_options, named_systems
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
@@ -21,148 +18,81 @@ if TYPE_CHECKING:  # it imports torch, which planning does not need
 _LEAST_STEPS = 16
 """Minimum steps on a small real dataset: with fewer the batch is halved."""
 _LEAST_BATCH = 16
-_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
-    "batch_size": (lambda size: size >= 1, "at least 1"),
-    "rounds": (lambda rounds: rounds >= 1, "at least 1"),
-    "steps": (lambda steps: steps >= 4, "at least 4"),
-    "lr": (lambda lr: lr > 0, "above 0"),
-    "seed": (lambda seed: 0 <= seed < 2**63, "from 0 to 2**63 - 1"),  # what torch's generators take
-    "frequency_prefix": (lambda share: 0 < share <= 1, "above 0 and at most 1"),
-    "embedding_dim": (lambda dim: dim >= 4 and dim % 4 == 0, "a multiple of 4 (fbgemm's kernels need that)"),
-}
-_MOST_RANKS = 64
-"""Maximum ranks: they split the batches of verification too."""
 _OF_SCALE = (
     "batch_size", "embedding_dim", "bottom_mlp", "top_mlp", "train_steps", "counted_steps", "quality_points",
     "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
 )  # fmt: skip
-_OF_OPTIONS = (
-    "optimizer", "seed", "frequency_prefix", "ranks", "nodes", "rendezvous", "tf32",
-)  # fmt: skip
-"""Fields that a cell copies from its scale and from the options."""
+"""Fields that a cell copies from its scale."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of the command line; None stands for the scale's own value."""
-
-    systems: tuple[Variant, ...]
-    workloads: tuple[str, ...]
-    device: str
-    scale: str | None = None
-    optimizer: str = "sgd"
-    lr: float | None = None
-    batch_size: int | None = None
-    embedding_dim: int | None = None
-    cache_ratios: tuple[float, ...] = ()
-    device_budgets: tuple[int, ...] = ()
-    on_drive: bool = False
-    host_budgets: tuple[int, ...] = ()
-    steps: int | None = None
-    rounds: int = 1
-    seed: int = 0
-    frequency_prefix: float = 1.0
-    ranks: int | None = None
-    nodes: int = 1
-    rendezvous: str | None = None
-    tf32: bool = False
-
-
-def check_options(options: Options) -> None:
-    """Refuse options that can never run.
-
-    Raises:
-        BadOption: the first option that is out of range.
-    """
-    for name, (fine, expected) in _RANGES.items():
-        value = getattr(options, name)
-        if value is not None and not fine(value):
-            raise BadOption(f"--{name.replace('_', '-')}: {value} is out of range, it must be {expected}")
-    if options.host_budgets and not options.on_drive:
-        raise BadOption("--host-budget is for rows on a drive: give --tier disk")
-    if options.on_drive and (options.cache_ratios or options.device_budgets):
-        raise BadOption("--tier disk has a --host-budget, and neither --cache-ratio nor --device-budget")
-    if options.on_drive and options.device == "cuda":
-        raise BadOption("--tier disk computes on a CPU: give --device cpu")
-    if options.tf32 and options.device != "cuda":
-        raise BadOption("--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda")
-    _check_ranks(options)
-    if options.cache_ratios and options.device_budgets:
-        raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
-
-
-def _check_ranks(options: Options) -> None:
-    """Refuse inconsistent numbers of ranks and machines. Powers of two only: then means over parts add up exactly."""
-    ranks, nodes = options.ranks, options.nodes
-    started = os.environ.get("WORLD_SIZE", "1")
-    if started not in ("", "1"):
-        raise BadOption(f"WORLD_SIZE is {started}: give --ranks {started} to one process, which starts the ranks")
-    if ranks is None:
-        if nodes != 1 or options.rendezvous is not None:
-            raise BadOption("--nnodes and --rdzv-endpoint are for ranks: give --ranks")
-        return
-    if not 1 <= ranks <= _MOST_RANKS or ranks & (ranks - 1):
-        raise BadOption(f"--ranks: {ranks} is out of range, it must be a power of two, {_MOST_RANKS} at most")
-    if not 1 <= nodes <= ranks or ranks % nodes:
-        raise BadOption(f"--nnodes: {ranks} ranks are not to be had from {nodes} machines with as many each")
-    if nodes > 1 and options.rendezvous is None:
-        raise BadOption("--nnodes: several machines need a place to meet: give --rdzv-endpoint host:port")
-    if options.on_drive or options.device_budgets:
-        raise BadOption("--ranks takes a --cache-ratio, and neither --tier disk nor --device-budget")
-
-
-def open_datasets(data_dir: Path, workloads: str) -> dict[str, PreparedWorkload]:
-    """Open the prepared datasets that `--workloads` names, in its order; `all` means all in the directory.
-
-    Raises:
-        BadOption: the directory lacks one of them.
-        DataError: the directory has no prepared data, or they are damaged.
-    """
-    from workloads.prepared import PreparedWorkload, find_prepared
-
-    folders = find_prepared(data_dir)
-    names = parse_prepared(workloads, folders, data_dir=data_dir)
-    return {name: PreparedWorkload.open(folders[name], batch_size=1) for name in names}
-
-
-def plan_cells(
-    options: Options, *, datasets: dict[str, PreparedWorkload] | None, host_bytes: int
-) -> tuple[list[Cell], list[str]]:
+def plan_cells(options: Options, *, device: str, host_bytes: int) -> tuple[list[Cell], list[str]]:
     """Plan all cells of a run, in order. Returns also notes about decisions made for the user.
 
     Rounds follow one another; in each, the cells of one setting, which are timed against each other afterwards, are
-    adjacent. Options must be checked before; without `datasets` (by workload) streams are synthetic.
+    adjacent.
+
+    Args:
+        options: The options.
+        device: `cpu` or `cuda`.
+        host_bytes: Host memory that is available.
+
+    Raises:
+        BadOption: an option is out of range, or `--data-dir` lacks a workload.
+        DataError: `--data-dir` has no prepared data, or they are damaged.
+        UnknownSystem: a system, a parameter or a value is not known; a `ValueError`.
     """
+    check_options(options, device=device)
+    datasets = open_datasets(options)
+    systems = named_systems(options, cuda=device == "cuda")
     settings: list[Cell] = []
     notes: list[str] = []
-    for workload in options.workloads:
-        dataset = datasets[workload] if datasets is not None else None
+    for workload in parse_workloads(options.workloads) if datasets is None else datasets:
+        dataset = None if datasets is None else datasets[workload]
         training_rows, table_rows = _size(workload, dataset)
-        name = options.scale
+        name: str | None = options.scale
         if name is None:
-            name, why = default_scale(workload, table_rows=table_rows, device=options.device, host_bytes=host_bytes)
+            name, why = default_scale(workload, table_rows=table_rows, device=device, host_bytes=host_bytes)
             notes.append(why)
-        scale = scale_of(name, on_drive=options.on_drive)
+        scale = scale_of(str(name), on_drive=options.on_drive)
         scale, changes = _adjusted(scale, options, training_rows)
         notes += [f"{workload}: {change}" for change in changes]
-        setting = _setting(workload, scale, options, dataset)
+        setting = _setting(workload, scale, options, device, dataset)
         settings += [setting.model_copy(update=size) for size in _cache_sizes(options, scale)]
     cells = [
         setting.model_copy(update={"system": str(variant), "round": number})
         for number in range(options.rounds)
         for setting in settings
-        for variant in options.systems
+        for variant in systems
     ]
     return cells, notes
+
+
+def open_datasets(options: Options) -> dict[str, PreparedWorkload] | None:
+    """Open the prepared datasets that the options name, in their order; None: streams are synthetic."""
+    if options.data_dir is None:
+        return None
+    from workloads.prepared import PreparedWorkload, find_prepared
+
+    folders = find_prepared(options.data_dir)
+    names = parse_prepared(options.workloads, folders, data_dir=options.data_dir)
+    return {name: PreparedWorkload.open(folders[name], batch_size=1) for name in names}
 
 
 def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]:
     """Cache sizes of the settings of a sweep; one setting without a sweep."""
     if options.on_drive:
-        return [{"host_budget_bytes": size} for size in dict.fromkeys(options.host_budgets or scale.host_budgets)]
-    if options.device_budgets:
-        return [{"device_budget_bytes": size} for size in dict.fromkeys(options.device_budgets)]
-    return [{"cache_ratio": ratio} for ratio in dict.fromkeys(options.cache_ratios or (scale.cache_ratio,))]
+        sizes = parse_sizes(options.host_budget, flag="--host-budget") or scale.host_budgets
+        device = parse_sizes(options.device_budget, flag="--device-budget")
+        if len(device) > 1 or any(part >= size for part in device for size in sizes):
+            raise BadOption(
+                "--device-budget is part of every --host-budget with --tier disk: give one size, below all of these"
+            )
+        part: dict[str, float | int] = {"device_budget_bytes": device[0]} if device else {}
+        return [part | {"host_budget_bytes": size} for size in dict.fromkeys(sizes)]
+    if sizes := parse_sizes(options.device_budget, flag="--device-budget"):
+        return [{"device_budget_bytes": size} for size in dict.fromkeys(sizes)]
+    ratios = parse_shares(options.cache_ratio, flag="--cache-ratio") or (scale.cache_ratio,)
+    return [{"cache_ratio": ratio} for ratio in dict.fromkeys(ratios)]
 
 
 def _size(workload: str, dataset: PreparedWorkload | None) -> tuple[int, int]:
@@ -185,7 +115,8 @@ def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Prepare
     return round(scale.lr[optimizer] / bags.mean_hotness, 2)
 
 
-def _setting(workload: str, scale: Scale, options: Options, dataset: PreparedWorkload | None) -> Cell:
+def _setting(workload: str, scale: Scale, options: Options, device: str, dataset: PreparedWorkload | None) -> Cell:
+    optimizer = str(options.optimizer)
     return Cell(
         system="",
         workload=workload,
@@ -193,12 +124,18 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: PreparedWor
         data_dir=None if dataset is None else str(dataset.folder),
         data_digest=None if dataset is None else dataset.digest,
         scale=scale.name,
-        device="cuda" if options.device == "cuda" else "cpu",
-        lr=options.lr if options.lr is not None else _learning_rate(scale, options.optimizer, workload, dataset),
+        device="cuda" if device == "cuda" else "cpu",
+        optimizer=optimizer,
+        lr=options.lr if options.lr is not None else _learning_rate(scale, optimizer, workload, dataset),
         eps=1e-8,
         max_rows=scale.max_rows if dataset is None else None,
+        seed=options.seed,
+        frequency_prefix=options.frequency_prefix,
+        ranks=options.ranks,
+        nodes=options.nnodes,
+        rendezvous=options.rdzv_endpoint,
+        tf32=options.tf32,
         **{name: getattr(scale, name) for name in _OF_SCALE},
-        **{name: getattr(options, name) for name in _OF_OPTIONS},
     )
 
 

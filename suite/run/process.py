@@ -4,25 +4,24 @@ import os
 import select
 import signal
 import time
-import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from pydantic import BaseModel
 
-from suite.records.measured import Optimum
 from suite.records.record import Cell, Status
 from suite.records.scales import scale_of
-from suite.run import memory_group
-from suite.run.kill import GRACE_S, MARK, kernel_kills, kill_marked, post_mortem
-from suite.run.logs import Log
-from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
-from suite.run.messages import ANSWERS, Ack, CellResult, Progress, RunCell, StepTiming, encode
-from suite.run.scratch import cell_directory, is_disk_full
-from suite.run.start import fork_worker
+from suite.run.forkserver import fork_worker
+from suite.run.locks import cell_directory, is_disk_full
+from suite.run.memory_group import kills, remove_group_of
+from suite.run.resources import available_host_bytes, kernel_kills, tree_rss_bytes
+from suite.run.worker import ANSWERS, Ack, CellResult, Progress, RunCell, StepTiming, encode
 
+_GRACE_S = 10.0
+"""Seconds that a worker may take to end after its last message, or to be reaped after a kill."""
 _POLL_S = 0.25
 _HOST_SHARE = 0.95
 """Share of the available host memory that a worker may use before it is killed, ahead of the kernel's OOM killer."""
@@ -64,24 +63,16 @@ class Ended:
     wall_s: float
 
 
-def run_in_process(
-    cell: Cell,
-    *,
-    limits: Limits,
-    log: Path,
-    optima: tuple[Optimum, ...] = (),
-    rows: Path | None = None,
-    on_progress: OnProgress = lambda _: None,
-) -> Ended:
-    """Run a cell in a process of its own; see `RunCell` for the arguments. On Ctrl-C its status is `interrupted`.
+def run_in_process(request: RunCell, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Ended:
+    """Run a cell in a process of its own. On Ctrl-C its status is `interrupted`.
 
     Raises:
         OSError: the process, log or temporary directory could not be created.
     """
     started = time.monotonic()
-    with Worker(log) as mine:
+    with WorkerProcess(log) as mine:
         try:
-            mine.ask(RunCell(cell=cell, optima=optima, rows=rows))
+            mine.ask(request)
             answer = mine.answer(limits, on_progress)
         except KeyboardInterrupt:
             answer = CellResult(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
@@ -98,13 +89,11 @@ def not_started(error: OSError) -> CellResult:
     return CellResult(status=Status.CRASHED, reason=f"could not be started: {error}")
 
 
-class Worker(AbstractContextManager["Worker"]):
+class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     """A process that waits for requests, in a session of its own. Leaving the context kills it and its descendants.
 
-    Its PID is also the id of its process group and session.
-
     Args:
-        log: File for the output of the process; of long output the beginning and the end are kept.
+        log: File for the output of the process.
 
     Attributes:
         phase: Last reported phase.
@@ -116,36 +105,42 @@ class Worker(AbstractContextManager["Worker"]):
 
     def __init__(self, log: Path) -> None:
         self.phase = "start"
-        self.log = log
+        self._log = log
         self.returncode: int | None = None
         self._kills_before = kernel_kills()
         self._asked: float | None = None
         self._buffer = b""
-        self._mark = uuid.uuid4().hex
         with ExitStack() as mine, ExitStack() as theirs:
             folder, keep = mine.enter_context(cell_directory())
             stdin, self._stdin = _pipe(theirs, mine)
             self._messages, messages = _pipe(mine, theirs)
             self._ended, ended = _pipe(mine, theirs)
-            self._output = mine.enter_context(closing(Log(log)))
-            environment = {MARK: self._mark, "TMPDIR": str(folder)}
-            self.pid = fork_worker(environment, [stdin, messages, self._output.fileno(), keep, ended])
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.unlink(missing_ok=True)
+            output = theirs.enter_context(log.open("ab"))  # all processes of the worker append to it
+            fds = [stdin, messages, output.fileno(), keep, ended]
+            self.pid = fork_worker({"TMPDIR": str(folder)}, fds)
+            self._process: psutil.Process | None = None
+            with suppress(psutil.NoSuchProcess):  # it has ended
+                self._process = psutil.Process(self.pid)
             mine.callback(self._kill)
             self._resources = mine.pop_all()
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
-        memory_group.remove_of(self.pid)
+        remove_group_of(self.pid)
 
     def _kill(self) -> None:
-        """Kill processes with the worker's mark, then its session, and reap it. Dead ones are ignored.
+        """Kill the worker and its descendants, which it adopts when they lose their parents, and reap it.
 
-        In this order: a process that is being killed shows no mark any more, so its end would not be awaited.
+        The forkserver kills what is left, and tells of the worker's end when nothing is.
         """
-        kill_marked(self._mark, spare=os.getpid())
-        with suppress(ProcessLookupError):  # the whole group may have ended
-            os.killpg(self.pid, signal.SIGKILL)
-        self.wait(GRACE_S)  # it may be stuck in a driver call: the other cells continue
+        if self._process is not None:
+            with suppress(psutil.NoSuchProcess):  # it has ended
+                for process in (*self._process.children(recursive=True), self._process):
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+        self.wait(_GRACE_S)  # it may be stuck in a driver call: the other cells continue
 
     def wait(self, timeout: float = 0.0) -> int | None:
         """Wait for the worker's end. Returns its exit code, negative for a signal; None after `timeout` seconds."""
@@ -169,7 +164,6 @@ class Worker(AbstractContextManager["Worker"]):
         """
         heard, skipped = time.monotonic(), False
         while True:
-            self._output.cut()
             while (answer := self._next_line()) is not None:
                 if not isinstance(answer, Progress):
                     return answer
@@ -187,7 +181,7 @@ class Worker(AbstractContextManager["Worker"]):
                 chunk = os.read(self._messages, 1 << 16)
                 self._buffer += chunk
                 if not chunk:
-                    self.wait(GRACE_S)  # it may still write a core dump or flush its log
+                    self.wait(_GRACE_S)  # it may still write a core dump or flush its log
                     return self._post_mortem()
             elif ended:
                 return self._post_mortem()
@@ -220,8 +214,23 @@ class Worker(AbstractContextManager["Worker"]):
         return CellResult(status=status, reason=reason)
 
     def _post_mortem(self) -> CellResult:
-        killed = kernel_kills() > self._kills_before or memory_group.kills(self.pid) > 0
-        return post_mortem(self.returncode, log=self.log, kernel_killed=killed)
+        """Result of a worker that ended without one, from its exit code and log."""
+        code = self.returncode
+        killed = kernel_kills() > self._kills_before or kills(self.pid) > 0
+        if code == -signal.SIGKILL and killed:
+            return CellResult(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
+        if code == -signal.SIGKILL:
+            reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"
+        elif code is not None and code < 0:
+            known = -code in list(signal.Signals)  # a realtime signal has no name
+            reason = f"the worker died of {signal.Signals(-code).name if known else f'signal {-code}'}"
+        else:
+            reason = f"the worker ended with exit code {code} and no result"
+        with self._log.open("rb") as output:
+            output.seek(max(0, self._log.stat().st_size - 4096))
+            lines = output.read().decode(errors="replace").split("\n")
+        last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        return CellResult(status=Status.CRASHED, reason=reason + (f"; its last line: {last}" if last else ""))
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:

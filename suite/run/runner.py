@@ -15,16 +15,15 @@ from rich.console import Console
 from suite.records.command_line import only_shown
 from suite.records.environment import Environment, device_name, system_digest
 from suite.records.groups import group_records
-from suite.records.measured import Optimum
 from suite.records.record import LATEST, Cell, Record, Status, record_key
 from suite.records.store import RecordStore, StoreError
-from suite.run import memory_group
 from suite.run.agreement import compared, drop_rows, path_of
-from suite.run.locks import one_run_in, one_run_on
+from suite.run.locks import one_run_in, one_run_on, remove_stale
+from suite.run.memory_group import remove_stale_groups
 from suite.run.process import Ended, limits_of, not_started, run_in_process
-from suite.run.scratch import remove_left
-from suite.run.turns.arrangement import who_takes_turns
-from suite.run.turns.session import take_turns
+from suite.run.turns.groups import who_takes_turns
+from suite.run.turns.timing import take_turns
+from suite.run.worker import RunCell
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.sheet import write_sheets
@@ -100,7 +99,7 @@ class Runner:
             locks.enter_context(one_run_in(self._out))
             for device in sorted({cell.device for cell in (*todo, *lacking)}):
                 locks.enter_context(one_run_on(device_name(device), self._out))
-            self._remove_left(display)
+            self._remove_stale(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
                 for cells in groups:
@@ -123,8 +122,8 @@ class Runner:
 
     def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of the systems to time; empty if all have times."""
-        entrants = who_takes_turns(self._of(cells))
-        return entrants if any(one.turns is None and _UNTIMED not in one.notes for one in entrants) else []
+        records = who_takes_turns(self._of(cells))
+        return records if any(one.turns is None and _UNTIMED not in one.notes for one in records) else []
 
     def _of(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of those cells that have one."""
@@ -133,14 +132,14 @@ class Runner:
     def _log(self, name: str) -> Path:
         return self._out / "logs" / f"{name}.log"
 
-    def _remove_left(self, display: Display) -> None:
+    def _remove_stale(self, display: Display) -> None:
         """Remove directories and control groups of killed cells, and warn of records that cannot be read."""
         for problem in self._problems:
             display.warn(str(problem))
         try:
-            for folder in remove_left():
+            for folder in remove_stale():
                 display.note(f"removed {folder}: temporary files of a cell that was killed")
-            for group in memory_group.remove_left():
+            for group in remove_stale_groups():
                 display.note(f"removed {group}: the memory control group of a cell that was killed")
         except PermissionError as error:
             raise StoreError(
@@ -191,11 +190,9 @@ class Runner:
         started = self._now()
         try:
             ended = run_in_process(
-                cell,
-                optima=self._optima(cell),
+                RunCell(cell=cell, rows=path_of(self._out, key).absolute(), optima=(self._out / "optima").absolute()),
                 limits=limits_of(cell, timeout_s=self._timeout_s),
                 log=log,
-                rows=path_of(self._out, key).absolute(),
                 on_progress=display.progress,
             )
         except OSError as error:  # a full disk under the log, or no process: only this cell fails
@@ -243,12 +240,6 @@ class Runner:
         now = datetime.now(UTC)
         self._newest = min(max(int(1e6 * now.timestamp()), self._newest + 1), LATEST)
         return now
-
-    def _optima(self, cell: Cell) -> tuple[Optimum, ...]:
-        """Optima of cells on the same stream: most systems have the same number of slots."""
-        stream = (cell.setting, cell.round)
-        found = [one.optimum for one in self._records.values() if (one.cell.setting, one.cell.round) == stream]
-        return tuple(dict.fromkeys(optimum for optimum in found if optimum is not None))
 
     def _record(self, cell: Cell, ended: Ended, started: datetime) -> Record:
         outcome = ended.outcome

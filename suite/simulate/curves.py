@@ -21,7 +21,7 @@ import numpy as np
 from suite.records.command_line import BadOption
 from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
 from suite.simulate.models.model import Span
-from suite.simulate.trace import Distinct, Int64s, Seen, Trace, replayed
+from suite.simulate.trace import DistinctRows, Int64s, Seen, Trace, replayed
 from systems.freq_cache.cache.plan import Ids
 
 LEAST_SAMPLED_ROWS = 1 << 13
@@ -63,12 +63,11 @@ class Curve:
     Attributes:
         name: The table, or the trace.
         rows: Rows of the table or tables.
-        unique_ids: Distinct rows counted, batch by batch; with a sample, estimated.
+        unique_ids: DistinctRows rows counted, batch by batch; with a sample, estimated.
         lookups: Ids counted.
         largest_batch: Most distinct rows of a batch, also of those not counted. Smaller caches overflow.
-        unique_depths: Of distinct rows of batches.
-        lookup_depths: Of ids.
-        groups: `unique_depths` of independent parts of the stack; none where all rows are on it.
+        depths: Of distinct rows of batches.
+        groups: `depths` of independent parts of the stack; none where all rows are on it.
     """
 
     name: str
@@ -76,19 +75,18 @@ class Curve:
     unique_ids: int
     lookups: int
     largest_batch: int
-    unique_depths: Depths
-    lookup_depths: Depths
+    depths: Depths
     groups: tuple[Depths, ...]
 
     @property
     def share(self) -> float:
         """Share of the rows that were followed; 1: the curve is exact."""
-        return self.unique_depths.share
+        return self.depths.share
 
     @property
     def used_rows(self) -> int:
         """Rows used at all, estimated as the rest; a larger cache misses no less."""
-        return min(self.rows, round(self.unique_depths.within.size / self.share))
+        return min(self.rows, round(self.depths.within.size / self.share))
 
     @property
     def least_slots(self) -> int:
@@ -101,19 +99,11 @@ class Curve:
 
     def misses(self, slots: int) -> int:
         """Distinct rows that were absent when their batch arrived, in a cache of so many slots."""
-        return min(round(self.unique_depths.missed(slots)), self.unique_ids)
-
-    def lookup_misses(self, slots: int) -> int:
-        """Ids of such rows."""
-        return min(round(self.lookup_depths.missed(slots)), self.lookups)
+        return min(round(self.depths.missed(slots)), self.unique_ids)
 
     def miss_rate(self, slots: int) -> float:
         """Share of the distinct rows that were absent."""
         return self.misses(slots) / max(1, self.unique_ids)
-
-    def lookup_miss_rate(self, slots: int) -> float:
-        """Share of the ids whose rows were absent."""
-        return self.lookup_misses(slots) / max(1, self.lookups)
 
     def error(self, slots: int) -> float:
         """Standard error of `misses`; 0: exact."""
@@ -156,8 +146,8 @@ def miss_curves(
 ) -> Curves:
     """Follow every row, or a sample of them, through a span of a trace.
 
-    Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table` (16 B
-    where more than 2^31 ids are counted). That is 4 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows
+    Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 4 B per row used, twice with `per_table` (8 B
+    where more than 2^31 ids are counted). That is 3 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows
     were used: sample then. With a sample, 4 B per row and 40 B per row of the sample, twice with `per_table`.
 
     Args:
@@ -238,18 +228,18 @@ class _Followed:
         names: Of the curves.
         rows: Rows of each curve, int64 `[curves]`.
         sample: Its strata are the groups of each curve.
-        most_lookups: Ids that may be counted in all.
+        most: DistinctRows rows of batches that may be counted in all.
     """
 
-    def __init__(self, names: Sequence[str], rows: Int64s, sample: RowSample | None, most_lookups: int) -> None:
+    def __init__(self, names: Sequence[str], rows: Int64s, sample: RowSample | None, most: int) -> None:
         self._names = names
         self._rows = rows
         self._sample = sample
         groups = sample.sizes if sample is not None else np.empty(0, np.int64)
         sizes = groups.reshape(-1, GROUPS).sum(axis=1) if sample is not None else rows
-        self._stacks = LruStacks(sizes, most_lookups=most_lookups)
-        self._groups = LruStacks(groups, most_lookups=most_lookups)
-        self._distinct = Distinct(int(groups.sum()))
+        self._stacks = LruStacks(sizes, most=most)
+        self._groups = LruStacks(groups, most=most)
+        self._distinct = DistinctRows(int(groups.sum()))
 
     def access(self, seen: Seen, *, counted: bool) -> None:
         """A batch."""
@@ -266,9 +256,9 @@ class _Followed:
         """One for each name; the census has counts of all rows where not all are followed."""
         for place, name in enumerate(self._names):
             rows = int(self._rows[place])
-            unique, lookups = _depths(self._stacks, place, rows)
+            depths = _depths(self._stacks, place, rows)
             totals, groups = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]], range(0)
-            if unique.share < 1:
+            if depths.share < 1:
                 totals = census.figures(pooled=self._rows.size == 1)[place]
                 groups = range(place * GROUPS, (place + 1) * GROUPS)
             yield Curve(
@@ -277,16 +267,13 @@ class _Followed:
                 unique_ids=int(totals[0]),
                 lookups=int(totals[1]),
                 largest_batch=int(totals[2]),
-                unique_depths=unique,
-                lookup_depths=lookups,
-                groups=tuple(_depths(self._groups, group, rows)[0] for group in groups),
+                depths=depths,
+                groups=tuple(_depths(self._groups, group, rows) for group in groups),
             )
 
 
-def _depths(stacks: LruStacks, stack: int, rows: int) -> tuple[Depths, Depths]:
-    """Of the distinct rows of batches, and of ids, in a stack of so many rows or a sample of them."""
-    share = int(stacks.sizes[stack]) / rows
-    # sums in place: they may be many
-    unique, lookups = (np.cumsum(counts, out=counts) for counts in stacks.depths(stack))
-    totals = stacks.totals[stack]
-    return Depths(share, int(totals[UNIQUE]), unique), Depths(share, int(totals[LOOKUPS]), lookups)
+def _depths(stacks: LruStacks, stack: int, rows: int) -> Depths:
+    """Depths in a stack of `rows` rows, or of a sample of them."""
+    hits = stacks.depths(stack)
+    within = np.cumsum(hits, out=hits)  # in place: they may be many
+    return Depths(int(stacks.sizes[stack]) / rows, int(stacks.totals[stack, UNIQUE]), within)

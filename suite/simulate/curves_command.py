@@ -1,25 +1,24 @@
-"""Command line: `python -m suite curves`.
+"""Command line: `python -m suite curves`."""
 
-With `--counted`, what fbgemm's caches counted on a device stands beside what was predicted for the same batches.
-"""
-
+import json
 import os
 from functools import partial
 from pathlib import Path
+from pprint import pformat
 from typing import Annotated
 
+import numpy as np
+import pandas as pd
 import typer
-from pydantic import Field
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from rich.console import Console
 
 from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
 from suite.records.environment import capture
-from suite.records.measured import Model
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
-from suite.simulate.curves import miss_curves
-from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
-from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.curves import Curve, Curves, miss_curves
 from suite.simulate.options import (
     BatchesOption,
     BatchSizeOption,
@@ -33,44 +32,21 @@ from suite.simulate.options import (
     WorkloadOption,
     check_output,
     open_trace,
+    parse_slots,
     read_input,
     span_of,
 )
-from suite.simulate.planner_inputs import planner_inputs
-from suite.simulate.show_curves import draw, frames, show, to_json
-from suite.simulate.slots_by_table import split_slots
-from suite.simulate.trace import SomeTables, Trace
+from suite.simulate.planner_inputs import CountedRun, beside, check_counted, planner_inputs, show_beside
+from suite.simulate.slots_by_table import SlotSplit, split_slots
+from suite.tables.formatting import amount, look
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown
 
 _COUNTED = "docs/torchrec-planner.md shows what to write"
-Row = tuple[str, int, int, int | None]
-"""A statistic: its name, what fbgemm counted, what its simulated cache counts, and what the curve says."""
-
-
-class CountedCache(Model):
-    """One table-batched embedding (TBE) with an LRU cache."""
-
-    tables: list[str] = Field(min_length=1)
-    """Its cached tables, in its order."""
-    slots: int = Field(gt=0)
-    """Rows of its cache, `tbe.lxu_cache_weights.shape[0]`."""
-    prefetch: bool = False
-    """Whether it was made with `prefetch_pipeline`."""
-    uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
-    """`tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`."""
-
-
-class Counted(Model):
-    """What a run counted, from the first batch of the stream on."""
-
-    warmup_batches: int = Field(default=0, ge=0)
-    """Trained before `tbe.reset_uvm_cache_stats()`."""
-    counted_batches: int = Field(gt=0)
-    """Trained after it."""
-    caches: list[CountedCache]
-    """Of every TBE that has one."""
+_SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
+_PER_OCTAVE = 8
 
 
 def curves_command(
@@ -126,7 +102,7 @@ def curves_command(
         if torchrec is None and (prefetch or reserved_memory is not None):
             raise BadOption("--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too")
         reserved = 0 if reserved_memory is None else parse_bytes(reserved_memory, flag="--reserved-memory")
-        measured = None if counted is None else read_input(Counted, counted, flag="--counted: ", remedy=_COUNTED)
+        measured = None if counted is None else read_input(CountedRun, counted, flag="--counted: ", remedy=_COUNTED)
         if out is not None:
             check_output(out)
         if torchrec is not None:
@@ -155,7 +131,12 @@ def curves_command(
         if as_json:
             typer.echo(record, nl=False)
         else:
-            show(curves, divided, ShownConsole(markup=False, highlight=False))
+            console = ShownConsole(markup=False, highlight=False)
+            _show_pooled(curves, console)
+            if curves.tables:
+                _show_tables(curves, console)
+            if divided is not None:
+                _show_split(curves, divided, console)
         if out is not None:
             write_atomically(out / "curves.json", record)
             tables = frames(curves, divided)
@@ -171,66 +152,185 @@ def curves_command(
             errors.print(f"Wrote {torchrec}")
 
 
-def parse_slots(text: str, *, rows: int) -> int:
-    """Slots of `338000`, or of a share of the rows, `0.01`.
-
-    Raises:
-        BadOption: it is neither, or out of range.
-    """
-    try:
-        number = float(text) if "." in text or "e" in text.lower() else int(text)
-    except ValueError:
-        raise BadOption(f"--split: '{text}' is no number: write slots, as in 338000, or a share, as in 0.01") from None
-    if isinstance(number, int):
-        if not 1 <= number <= rows:
-            raise BadOption(f"--split: {number:,} slots are out of range, it must be 1 to the {rows:,} rows")
-        return number
-    if not 0 < number <= 1:  # NaN compares false with everything
-        raise BadOption(f"--split: {text} is out of range, a share of the rows is above 0 and at most 1")
-    return max(1, int(rows * number))
+def curve_sizes(curve: Curve) -> list[int]:
+    """Sizes at which a curve is written and drawn: eight per doubling, the largest batch, all rows used, all rows."""
+    doublings = np.arange(0, np.log2(curve.rows) + 1 / _PER_OCTAVE, 1 / _PER_OCTAVE)
+    sizes = {*np.rint(2**doublings).astype(int).tolist(), curve.largest_batch, curve.used_rows, curve.rows}
+    return sorted(size for size in sizes if 0 < size <= curve.rows)
 
 
-def check_counted(trace: Trace, counted: Counted) -> None:
-    """Raises `BadOption`: the trace is shorter than the run, or has other tables."""
-    batches = counted.warmup_batches + counted.counted_batches
-    if batches > trace.length:
-        raise BadOption(f"--counted: {batches} batches were trained, {trace.name} has {trace.length}")
-    for cache in counted.caches:
-        SomeTables(trace, cache.tables)
+def _named(curves: Curves) -> list[tuple[str, Curve]]:
+    """The curve of all tables, then that of each."""
+    return [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]
 
 
-def beside(trace: Trace, counted: Counted) -> list[tuple[CountedCache, list[Row]]]:
-    """The statistics of every cache, counted and predicted, of what `check_counted` lets pass.
-
-    The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
-    torchrec's planner goes by.
-    """
-    span = Span(counted_from=counted.warmup_batches, stop=counted.warmup_batches + counted.counted_batches)
-    found = []
-    for cache in counted.caches:
-        part = SomeTables(trace, cache.tables)
-        parameters = {"policy": "lru", "prefetch": "on" if cache.prefetch else "off"}
-        simulated = uvm_cache_stats(
-            replay(FbgemmCacheModel(Setting(trace=part, span=span, slots=cache.slots), parameters))
-        )
-        curve = miss_curves(part, span).pooled
-        expected = {
-            "num_requested_indices": curve.lookups,
-            "num_unique_indices": curve.unique_ids,
-            "num_unique_misses": curve.misses(cache.slots),
+def _points(curve: Curve) -> pd.DataFrame:
+    sizes = curve_sizes(curve)
+    return pd.DataFrame(
+        {
+            "slots": sizes,
+            "unique_misses": [curve.misses(slots) for slots in sizes],
+            "unique_miss_rate": [curve.miss_rate(slots) for slots in sizes],
+            "standard_error": [curve.error(slots) for slots in sizes],
+            "holds_every_batch": [curve.holds(slots) for slots in sizes],
         }
-        pairs = zip(simulated.items(), cache.uvm_cache_stats, strict=True)
-        found.append((cache, [(name, real, value, expected.get(name)) for (name, value), real in pairs]))
-    return found
+    )
 
 
-def show_beside(found: list[tuple[CountedCache, list[Row]]], console: Console) -> None:
-    """Print a table per cache."""
-    for cache, rows in found:
-        some = ", ".join(cache.tables[:4]) + (", ..." if len(cache.tables) > 4 else "")
-        print_line(console, f"\n{cache.slots:,} slots of fbgemm's for {len(cache.tables)} tables: {some}", style="bold")
-        lines = [
-            [name, f"{real:,}", f"{simulated:,}", "" if curve is None else f"{curve:,}", f"{simulated - real:+,}"]
-            for name, real, simulated, curve in rows
+def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
+    """As data frames, by name: `curves`, of all tables and of each, and `split`."""
+    made = {"curves": pd.concat(_points(curve).assign(table=name) for name, curve in _named(curves))}
+    made["curves"].insert(0, "table", made["curves"].pop("table"))
+    if split is not None:
+        made["split"] = pd.DataFrame(
+            {
+                "table": split.names,
+                "rows": [curve.rows for curve in curves.tables],
+                "largest_batch": [curve.largest_batch for curve in curves.tables],
+                "slots": split.greedy.slots,
+                "unique_misses": split.greedy.misses,
+                "equal_share_slots": split.equal.slots,
+                "equal_share_unique_misses": split.equal.misses,
+            }
+        )
+    return made
+
+
+def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
+    """Everything as one JSON object; `more` goes in front."""
+    record = {
+        **more,
+        "trace": curves.trace,
+        "warmup_batches": curves.span.counted_from,
+        "counted_batches": curves.batches,
+        "sample": curves.sample,
+        "curves": {
+            name: {
+                "rows": curve.rows,
+                "used_rows": curve.used_rows,
+                "sampled_share": curve.share,
+                "largest_batch": curve.largest_batch,
+                "unique_ids": curve.unique_ids,
+                "lookups": curve.lookups,
+                **_points(curve).to_dict(orient="list"),
+            }
+            for name, curve in _named(curves)
+        },
+        "split": split
+        and {
+            "slots": split.slots,
+            "cache_rows": split.cache_rows(),
+            "unique_misses": split.greedy.total_misses,
+            "standard_error": split.greedy_error,
+            "shared_unique_misses": split.shared_misses,
+            "shared_standard_error": split.shared_error,
+            "equal_share_cache_rows": dict(zip(split.names, split.equal.slots, strict=True)),
+            "equal_share_unique_misses": split.equal.total_misses,
+            "unused_slots": split.unused,
+            "answer": split.answer,
+        },
+    }
+    return json.dumps(record, indent=1) + "\n"
+
+
+def _show_pooled(curves: Curves, console: Console) -> None:
+    curve = curves.pooled
+    how = "every row" if curves.sample is None else f"a sample of {curve.share:.2%} of the rows"
+    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
+    print_line(console, f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up")
+    print_line(console, "\nOne LRU cache for all tables", style="bold")
+    sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
+    sizes |= {size for size in (curve.largest_batch, curve.used_rows) if size}
+    errors = ["error\n±"] if curves.sample is not None else []
+    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
+    lines = [
+        [
+            f"{'' if curve.holds(slots) else '* '}{slots:,}",
+            f"{100 * slots / curve.rows:.3g}",
+            amount(curve.misses(slots) / curves.batches),
+            *(amount(curve.error(slots) / curves.batches) for _ in errors),
+            f"{100 * curve.miss_rate(slots):.2f}",
         ]
-        print_table(console, ["statistic", "counted", "simulated", "LRU curve", "simulated\n- counted"], lines)
+        for slots in sorted(sizes)
+    ]
+    print_table(console, heads, lines, text=())
+    about = "about " if curves.sample is not None else ""
+    notes = [f"The largest batch has {about}{curve.largest_batch:,} distinct rows."]
+    if not all(map(curve.holds, sizes)):
+        notes.append("*: it does not fit into the cache, which misses more than this.")
+    if errors:
+        notes.append("error: standard error of the misses, by what the choice of the rows may change.")
+    print_line(console, " ".join(notes), style="dim")
+
+
+def _show_tables(curves: Curves, console: Console) -> None:
+    print_line(console, "\nEach table with an LRU cache of its own", style="bold")
+    shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
+    heads = ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares]
+    lines = []
+    for curve in curves.tables:
+        sizes = [max(1, int(share * curve.rows)) for share in _TABLE_SHARES]
+        rates = [f"{'' if curve.holds(slots) else '*'}{100 * curve.miss_rate(slots):.2f}" for slots in sizes]
+        counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
+        lines.append([curve.name, *counts, *rates])
+    print_table(console, heads, lines)
+    starred = any(cell.startswith("*") for line in lines for cell in line[-len(shares) :])
+    star = " *: the largest batch does not fit, the cache misses more than this." if starred else ""
+    print_line(console, f"Misses in % of the distinct rows, with slots for so many rows.{star}", style="dim")
+
+
+def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
+    print_line(console, f"\n{split.slots:,} slots, {split.slots / curves.pooled.rows:.3%} of the rows", style="bold")
+    slots_of = ("slots where\nthey save most", "slots by\nequal share")
+    heads = ["table", "rows", *(head for slots in slots_of for head in (slots, "misses\nper batch"))]
+    lines = [[curve.name, f"{curve.rows:,}"] for curve in curves.tables]
+    lines += [["all, apart", f"{curves.pooled.rows:,}"], ["all, shared", ""]]
+    for division in (split.greedy, split.equal):
+        for line, slots, misses in zip(lines, division.slots, division.misses, strict=False):
+            line += [f"{slots:,}", amount(misses / curves.batches)]
+        lines[-2] += [f"{sum(division.slots):,}", amount(division.total_misses / curves.batches)]
+    lines[-1] += [f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", ""]
+    print_table(console, heads, lines, sections=[len(curves.tables)])
+    print_line(console, split.answer, style="bold")
+    if split.unused:
+        print_line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
+    if not curves.pooled.holds(split.slots):
+        print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
+    print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
+    print_line(console, f"cache_rows={pformat(split.cache_rows(), sort_dicts=False)}")
+
+
+FIGURE = "curves.svg"
+# Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
+_UNIQUE, _SPLIT, _OVERFLOW = "#0072B2", "#009E73", "#BBBBBB"
+
+
+def draw(curves: Curves, split: SlotSplit | None, folder: Path) -> Path:
+    """Write the figure, the same bytes for the same curves, with the slots of a split marked. Returns the file."""
+    curve, sizes = curves.pooled, curve_sizes(curves.pooled)
+    with look("curves"):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.subplots()
+        rates = np.array([100 * curve.miss_rate(slots) for slots in sizes])
+        axes.plot(sizes, rates, color=_UNIQUE, label="of distinct rows")
+        if curves.sample is not None:
+            errors = np.array([200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes])
+            low, high = np.maximum(0, rates - errors), np.minimum(100, rates + errors)
+            axes.fill_between(sizes, low, high, color=_UNIQUE, alpha=0.2, linewidth=0, label="± 2 standard errors")
+        if curve.largest_batch > 1:
+            label = "largest batch does not fit"
+            axes.axvspan(1, curve.largest_batch, color=_OVERFLOW, alpha=0.35, linewidth=0, label=label)
+        if split is not None:
+            own = 100 * split.greedy.total_misses / max(1, curve.unique_ids)
+            axes.plot(split.slots, own, "D", color=_SPLIT, label="tables apart, of distinct rows")
+        axes.set_xscale("log")
+        axes.set_xlim(1, max(2, curve.rows))
+        axes.set_ylim(0, 102)
+        axes.xaxis.set_major_locator(LogLocator(numticks=6))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set(xlabel="slots of one LRU cache for all tables", ylabel="misses, %")
+        axes.set_title(f"{curves.trace}: misses by cache size, {curves.batches:,} batches")
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        figure.savefig(folder / FIGURE, metadata={"Date": None, "Creator": None})
+    return folder / FIGURE

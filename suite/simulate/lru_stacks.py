@@ -40,15 +40,15 @@ class LruStacks:
     number of bits set above that slot. Blocks of bits have sums, so that a depth takes one cache line of bits. A stack
     whose slots run out numbers its rows anew.
 
-    Memory: 4 B per row, 1/4 B for bits, and for the counts of depths 8 B (16 B where ids counted may exceed 2^31) per
-    row up to the deepest that occurs.
+    Memory: 4 B per row, 1/4 B for bits, and for the counts of depths 4 B (8 B where more than 2^31 distinct rows of
+    batches may be counted) per row up to the deepest that occurs.
 
     Args:
         sizes: Rows of each stack, int64 `[stacks]`; rows are numbered through, stack after stack.
-        most_lookups: Ids that may be counted in all.
+        most: Distinct rows of batches that may be counted in all.
     """
 
-    def __init__(self, sizes: Int64s, *, most_lookups: int) -> None:
+    def __init__(self, sizes: Int64s, *, most: int) -> None:
         self.sizes = sizes
         self._starts = sizes.cumsum() - sizes
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
@@ -61,9 +61,7 @@ class LruStacks:
         self._live = np.zeros(total, np.int64)
         self._above = np.zeros(total, np.int64)
         self._clocks = (self._block_ends - blocks) * _BLOCK
-        kind = np.int32 if most_lookups < 1 << 31 else np.int64  # of sums over all depths, too
-        self._unique_hits: Counts = np.zeros(rows, kind)
-        self._lookup_hits: Counts = np.zeros(rows, kind)
+        self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
         self.totals = np.zeros((sizes.size, LARGEST + 1), np.int64)
         self._arriving = np.zeros(sizes.size, np.int64)
 
@@ -84,14 +82,13 @@ class LruStacks:
         _sum_blocks(self._clocks, self._block_ends, self._live, self._above)
         _find(rows, self._starts, self._last, self._bits, self._above, places)
         if counted:
-            _count(rows, occurrences, places, self._starts, self._unique_hits, self._lookup_hits, self.totals)
+            _count(rows, occurrences, places, self._starts, self._hits, self.totals)
         _move(rows, self._starts, self._last, self._bits, self._live, self._clocks, self.totals)
 
-    def depths(self, stack: int) -> tuple[Counts, Counts]:
-        """Counted rows and ids of each depth, `[rows that were used]`; not copied."""
+    def depths(self, stack: int) -> Counts:
+        """Counted rows of each depth, `[rows that were used]`; not copied."""
         begin = self._starts[stack]
-        end = begin + self.totals[stack, ON_STACK]
-        return self._unique_hits[begin:end], self._lookup_hits[begin:end]
+        return self._hits[begin : begin + self.totals[stack, ON_STACK]]
 
     def _renumber(self, stack: int) -> None:
         blocks = int(self._block_ends[stack - 1]) if stack else 0, int(self._block_ends[stack])
@@ -101,7 +98,7 @@ class LruStacks:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _set_bits(_context: Any, word: Any) -> Any:
-    """How many bits of a word are set: one instruction of the processor."""
+    """Count the bits of a word that are set: one instruction of the processor."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -159,26 +156,16 @@ def _find(rows: Int32s, starts: Int64s, last: Counts, bits: _Words, above: Int64
 
 
 @compiled
-def _count(
-    rows: Int32s,
-    occurrences: Int32s,
-    places: Int64s,
-    starts: Int64s,
-    unique_hits: Counts,
-    lookup_hits: Counts,
-    totals: Int64s,
-) -> None:
+def _count(rows: Int32s, occurrences: Int32s, places: Int64s, starts: Int64s, hits: Counts, totals: Int64s) -> None:
     stack = 0
     for i in range(rows.size):
         if i + _FAR < rows.size:
-            prefetch(unique_hits, places[i + _FAR])
-            prefetch(lookup_hits, places[i + _FAR])
+            prefetch(hits, places[i + _FAR])
         stack = table_of(rows[i], starts, stack)
         totals[stack, UNIQUE] += 1
         totals[stack, LOOKUPS] += occurrences[i]
         if places[i] >= 0:
-            unique_hits[places[i]] += 1
-            lookup_hits[places[i]] += occurrences[i]
+            hits[places[i]] += 1
 
 
 @compiled

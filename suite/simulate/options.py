@@ -1,4 +1,4 @@
-"""What the commands that replay streams share: their options, and the stream that these name."""
+"""Options that the commands which replay streams share, and the stream that these name."""
 
 import os
 from pathlib import Path
@@ -93,7 +93,7 @@ def _only_one(names: tuple[str, ...]) -> str:
 
 
 def span_of(trace: Trace, *, batches: int | None, warmup: int | None, epoch: bool = False) -> Span:
-    """What to replay of a trace; defaults shrink to what it has. Raises `BadOption`: there is no such span of it."""
+    """The batches of a trace to replay; defaults shrink to what it has. Raises `BadOption`: it has no such span."""
     if epoch and batches is not None:
         raise BadOption("--epoch and --batches exclude each other")
     if not trace.length:
@@ -127,6 +127,30 @@ def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
         raise BadOption(f"--cache-ratio: '{text}' is no range: write the smaller ratio first, as in 0.001:0.5")
     between = [float(f"{ratio:.3g}") for ratio in np.geomspace(ratios[0], ratios[1], points)[1:-1]]
     return tuple(sorted({*ratios, *between}))
+
+
+def slots_of(rows: int, ratio: float) -> int:
+    """Slots of a cache that holds a share of all rows, as the systems round it."""
+    return max(1, int(rows * ratio))
+
+
+def parse_slots(text: str, *, rows: int) -> int:
+    """Slots of `338000`, or of a share of the rows, `0.01`.
+
+    Raises:
+        BadOption: it is neither, or out of range.
+    """
+    try:
+        number = float(text) if "." in text or "e" in text.lower() else int(text)
+    except ValueError:
+        raise BadOption(f"--split: '{text}' is no number: write slots, as in 338000, or a share, as in 0.01") from None
+    if isinstance(number, int):
+        if not 1 <= number <= rows:
+            raise BadOption(f"--split: {number:,} slots are out of range, it must be 1 to the {rows:,} rows")
+        return number
+    if not 0 < number <= 1:  # NaN compares false with everything
+        raise BadOption(f"--split: {text} is out of range, a share of the rows is above 0 and at most 1")
+    return max(1, int(rows * number))
 
 
 def check_output(out: Path, *, flag: str = "--out") -> None:

@@ -1,8 +1,9 @@
-"""What torchrec's planner asks about caches, answered by miss-ratio curves.
+"""Inputs of torchrec's planner for caches, taken from miss-ratio curves.
 
 `EmbeddingOffloadScaleupProposer` weighs cache sizes by `EmbeddingOffloadStats`: of each table a histogram of LRU stack
 depths, the distinct rows of a batch, and the area under the curve. torchrec defines them and says nowhere how to get
-them (torchrec 1.8, `distributed/planner/shard_estimators.py` and `proposers.py`).
+them (torchrec 1.8, `distributed/planner/shard_estimators.py` and `proposers.py`). The counters of fbgemm's caches after
+a run on a device stand beside the prediction for the same batches.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
+from pydantic import Field
+from rich.console import Console
 
 from suite.records.command_line import BadOption
 from suite.records.measured import Model
-from suite.simulate.curves import Curve, Curves
+from suite.simulate.curves import Curve, Curves, miss_curves
+from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
+from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import read_input
 from suite.simulate.slots_by_table import divide_greedily
-from suite.simulate.trace import Int64s
+from suite.simulate.trace import Int64s, SomeTables, Trace
+from suite.tables.terminal import print_line, print_table
 
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ParameterConstraints
@@ -40,11 +46,11 @@ class OffloadStats(Model):
     """Rows of the table."""
 
 
-class Cache(Model):
+class CacheInputs(Model):
     """The arguments of `CacheParams`."""
 
     algorithm: Literal["LRU"] = "LRU"
-    """Whose curves these are."""
+    """The policy that the curves describe."""
     load_factor: float
     """Slots over rows."""
     reserved_memory: float
@@ -54,22 +60,22 @@ class Cache(Model):
 
 
 class TableInputs(Model):
-    """What the planner is told of one table."""
+    """Inputs of the planner for one table."""
 
     compute_kernel: Literal["fused", "fused_uvm_caching"]
     """`fused`: it lies on the device whole."""
     pooling_factor: float
     """Ids per sample."""
     stats: OffloadStats
-    cache: Cache | None
+    cache: CacheInputs | None
     """None on the device."""
 
 
 class PlannerInputs(Model):
-    """What the planner is told of all tables, by name."""
+    """Inputs of the planner for all tables, by name."""
 
     trace: str
-    """Where the ids came from."""
+    """Name of the trace."""
     batch_size: int
     """Samples of a global batch, of all ranks together."""
     slots: int | None
@@ -78,7 +84,7 @@ class PlannerInputs(Model):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What `suite curves --torchrec` wrote. Raises `BadOption`: there is no such file, or it is another."""
+        """Read what `suite curves --torchrec` wrote. Raises `BadOption`: there is no such file, or it is another."""
         return read_input(cls, path, remedy=f"make it with `python -m suite curves --torchrec {path}`")
 
     def constraints(self) -> dict[str, ParameterConstraints]:
@@ -128,7 +134,7 @@ def planner_inputs(
         given = list(divide_greedily(held, slots, resident=True).slots)
     tables = {}
     for curve, count in zip(curves.tables, given, strict=True):
-        cache = Cache(load_factor=count / curve.rows, reserved_memory=reserved_bytes, prefetch_pipeline=prefetch)
+        cache = CacheInputs(load_factor=count / curve.rows, reserved_memory=reserved_bytes, prefetch_pipeline=prefetch)
         tables[curve.name] = TableInputs(
             compute_kernel="fused" if count >= curve.rows else "fused_uvm_caching",
             pooling_factor=curve.lookups / (curves.batches * batch_size),
@@ -155,3 +161,77 @@ def offload_stats(curve: Curve, batches: int) -> OffloadStats:
         mrc_hist_counts=counts.tolist(),
         height=curve.rows,
     )
+
+
+Statistic = tuple[str, int, int, int | None]
+"""Name of a statistic, with its value counted by fbgemm, by the simulated cache, and by the curve."""
+
+
+class CountedCache(Model):
+    """One table-batched embedding (TBE) with an LRU cache."""
+
+    tables: list[str] = Field(min_length=1)
+    """Its cached tables, in its order."""
+    slots: int = Field(gt=0)
+    """Rows of its cache, `tbe.lxu_cache_weights.shape[0]`."""
+    prefetch: bool = False
+    """Whether it was made with `prefetch_pipeline`."""
+    uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
+    """`tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`."""
+
+
+class CountedRun(Model):
+    """Counters of a run, from the first batch of the stream on."""
+
+    warmup_batches: int = Field(default=0, ge=0)
+    """Trained before `tbe.reset_uvm_cache_stats()`."""
+    counted_batches: int = Field(gt=0)
+    """Trained after it."""
+    caches: list[CountedCache]
+    """One for every TBE that has a cache."""
+
+
+def check_counted(trace: Trace, counted: CountedRun) -> None:
+    """Raises `BadOption`: the trace is shorter than the run, or has other tables."""
+    batches = counted.warmup_batches + counted.counted_batches
+    if batches > trace.length:
+        raise BadOption(f"--counted: {batches} batches were trained, {trace.name} has {trace.length}")
+    for cache in counted.caches:
+        SomeTables(trace, cache.tables)
+
+
+def beside(trace: Trace, counted: CountedRun) -> list[tuple[CountedCache, list[Statistic]]]:
+    """The statistics of every cache, counted and predicted, of what `check_counted` lets pass.
+
+    The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
+    torchrec's planner goes by.
+    """
+    span = Span(counted_from=counted.warmup_batches, stop=counted.warmup_batches + counted.counted_batches)
+    found = []
+    for cache in counted.caches:
+        part = SomeTables(trace, cache.tables)
+        parameters = {"policy": "lru", "prefetch": "on" if cache.prefetch else "off"}
+        simulated = uvm_cache_stats(
+            replay(FbgemmCacheModel(Setting(trace=part, span=span, slots=cache.slots), parameters))
+        )
+        curve = miss_curves(part, span).pooled
+        expected = {
+            "num_requested_indices": curve.lookups,
+            "num_unique_indices": curve.unique_ids,
+            "num_unique_misses": curve.misses(cache.slots),
+        }
+        pairs = zip(simulated.items(), cache.uvm_cache_stats, strict=True)
+        found.append((cache, [(name, real, value, expected.get(name)) for (name, value), real in pairs]))
+    return found
+
+
+def show_beside(found: list[tuple[CountedCache, list[Statistic]]], console: Console) -> None:
+    """Print a table per cache."""
+    for cache, rows in found:
+        some = ", ".join(cache.tables[:4]) + (", ..." if len(cache.tables) > 4 else "")
+        print_line(console, f"\n{cache.slots:,} slots of fbgemm's for {len(cache.tables)} tables: {some}", style="bold")
+        lines = [
+            [name, f"{real:,}", f"{simulated:,}", "" if curve is None else f"{curve:,}", f"{simulated - real:+,}"]
+            for name, real, simulated, curve in rows
+        ]
+        print_table(console, ["statistic", "counted", "simulated", "LRU curve", "simulated\n- counted"], lines)

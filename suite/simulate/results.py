@@ -1,4 +1,4 @@
-"""What a simulation leaves behind: its configuration, its stream, and a row per policy and cache size."""
+"""The record of a simulation: its configuration, its stream, and a row per policy and cache size."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from suite.tables.sheet import csv_text
 
 
 class Stream(Model):
-    """What was replayed."""
+    """The replayed stream."""
 
     name: str
     workload: str | None
@@ -35,7 +35,7 @@ class Stream(Model):
 
 
 class Configuration(Model):
-    """How it was replayed."""
+    """Options of the replay."""
 
     policies: tuple[str, ...]
     cache_ratios: tuple[float, ...]
@@ -46,7 +46,7 @@ class Configuration(Model):
     embedding_dim: int
 
 
-class Traffic(Model):
+class SimulatedTraffic(Model):
     """Sums over the counted batches, defined as those of a trained system; see `systems.contract.Counters`."""
 
     batches: int
@@ -61,13 +61,13 @@ class Traffic(Model):
     bytes_written_back: int
     overflow_batches: int
     details: dict[str, int]
-    """What only this policy has, such as conflict misses."""
+    """Counters that only this policy has, such as conflict misses."""
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where asked for."""
 
     @classmethod
     def of(cls, tally: Tally, model: CacheModel, row: RowBytes) -> Self:
-        """What a model counted, of rows that weigh so much."""
+        """The tally of a model, with bytes by the size of a row."""
         fetched, back = model.bytes_moved(tally, row)
         names = [name for name, _ in model.setting.trace.tables]
         return cls(
@@ -88,8 +88,8 @@ class Traffic(Model):
         return self.bytes_fetched + self.bytes_written_back
 
 
-class Least(Model):
-    """What Belady's rule misses and moves over the same batches with as many slots: nothing can do with less."""
+class BeladyBound(Model):
+    """Misses and bytes of Belady's rule over the same batches with as many slots: no policy has fewer misses."""
 
     policy: str
     """`belady`, or with `[bypass=on]` for a policy that may read rows past its cache too."""
@@ -100,28 +100,28 @@ class Least(Model):
 
 
 class Outcome(Model):
-    """What became of one policy with so many slots."""
+    """Result of one policy with so many slots."""
 
     slots: int = 0
-    """What the policy's geometry makes of those that were asked for."""
+    """The slots asked for, rounded to the geometry of the policy."""
     status: Literal["ok", "cannot_replay", "failed"] = "ok"
     """`cannot_replay`: the policy cannot run with so few slots. `failed`: it should have."""
     reason: str = ""
-    traffic: Traffic | None = None
+    traffic: SimulatedTraffic | None = None
     replay_s: float | None = None
     ids_per_s: float | None = None
     """Speed of the simulator, on the machine of the record; all else is the same on every machine. A first replay
     compiles its loops or loads them, so that of a short one says nothing."""
 
 
-class Row(Outcome):
+class SimulatedRow(Outcome):
     """One policy at one cache size."""
 
     policy: str
     cache_ratio: float
     slots_asked: int
-    """What the ratio gives."""
-    least: Least | None = None
+    """Slots that the ratio gives."""
+    least: BeladyBound | None = None
     """None: there is none to compare with, because the policy or the optimum cannot run with so many slots."""
 
     @property
@@ -151,7 +151,7 @@ class Simulation(Model):
     environment: Environment
     complete: bool
     """Whether every planned row is there: Ctrl-C leaves those that were done."""
-    rows: tuple[Row, ...]
+    rows: tuple[SimulatedRow, ...]
 
 
 def write(simulation: Simulation, folder: Path) -> list[Path]:
@@ -172,9 +172,11 @@ def write(simulation: Simulation, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _flat(row: Row) -> dict[str, object]:
+def _flat(row: SimulatedRow) -> dict[str, object]:
     traffic = row.traffic
-    counts: dict[str, object] = dict.fromkeys(Traffic.model_fields) if traffic is None else traffic.model_dump()
+    counts: dict[str, object] = (
+        dict.fromkeys(SimulatedTraffic.model_fields) if traffic is None else traffic.model_dump()
+    )
     del counts["details"], counts["per_table"]
     return {
         **{name: getattr(row, name) for name in ("policy", "cache_ratio", "slots_asked", "slots", "status", "reason")},
@@ -187,7 +189,7 @@ def _flat(row: Row) -> dict[str, object]:
     }
 
 
-def _by_table(row: Row) -> list[dict[str, object]]:
+def _by_table(row: SimulatedRow) -> list[dict[str, object]]:
     if row.traffic is None or row.traffic.per_table is None:
         return []
     where = {"policy": row.policy, "cache_ratio": row.cache_ratio, "slots": row.slots}

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rich.console import Console
 
 from suite.simulate.models.registry import BOUNDS
-from suite.simulate.results import Row, Simulation, Traffic
+from suite.simulate.results import SimulatedRow, SimulatedTraffic, Simulation
 from suite.tables.formatting import BLACK, COLOURS, DASHES, MARKERS, MISSING, amount, look
 from suite.tables.terminal import print_line, print_table
 
@@ -25,7 +25,7 @@ _LEGEND = (
     "bytes per batch, optimizer state included; the column behind them is both ways."
 )
 
-Value = Callable[[Row, Traffic], str]
+Value = Callable[[SimulatedRow, SimulatedTraffic], str]
 
 
 def _of_least(share: float | None) -> str:
@@ -44,7 +44,7 @@ _BY_SIZE = {0: "Hit rate in %", 2: "Misses in % of the least", 5: "Bytes moved i
 """Columns that have a table of their own where there are many sizes."""
 
 
-def _cell(row: Row, value: Value) -> str:
+def _cell(row: SimulatedRow, value: Value) -> str:
     return MISSING if row.traffic is None else value(row, row.traffic)
 
 
@@ -79,8 +79,8 @@ def _heading(simulation: Simulation) -> list[str]:
     ]
 
 
-def _show_refusals(console: Console, rows: Sequence[Row]) -> None:
-    """Where a policy did not run, and why not at the largest such size."""
+def _show_refusals(console: Console, rows: Sequence[SimulatedRow]) -> None:
+    """Print the sizes at which a policy did not run, with the reason at the largest."""
     if not rows:
         return
     last = rows[-1]
@@ -90,7 +90,7 @@ def _show_refusals(console: Console, rows: Sequence[Row]) -> None:
 
 
 def _notes(simulation: Simulation) -> Iterator[str]:
-    """What to know of sizes that a stream of so many batches says little about."""
+    """Notes on sizes that a stream of so many batches says little about."""
     for ratio in simulation.configuration.cache_ratios:
         replayed = [row.traffic for row in simulation.rows if row.cache_ratio == ratio and row.traffic is not None]
         most = max((traffic.overflow_batches for traffic in replayed), default=0)
@@ -105,7 +105,7 @@ def _notes(simulation: Simulation) -> Iterator[str]:
         )
 
 
-def _show_size(console: Console, ratio: float, rows: Sequence[Row]) -> None:
+def _show_size(console: Console, ratio: float, rows: Sequence[SimulatedRow]) -> None:
     if not rows:
         return
     print_line(console, f"Cache of {_percent(ratio)} % of the rows: {rows[0].slots_asked:,} slots", style="bold")
@@ -121,7 +121,7 @@ def _show_size(console: Console, ratio: float, rows: Sequence[Row]) -> None:
     _show_tables(console, rows)
 
 
-def _show_tables(console: Console, rows: Sequence[Row]) -> None:
+def _show_tables(console: Console, rows: Sequence[SimulatedRow]) -> None:
     """Misses by table, a column per policy."""
     counted = [(row, row.traffic, row.traffic.per_table) for row in rows if row.traffic and row.traffic.per_table]
     if not counted:
@@ -169,7 +169,7 @@ _BOUND_STYLES: dict[str, dict[str, Any]] = {
 
 
 def label(policy: str) -> str:
-    """What a figure calls a policy."""
+    """The name of a policy in a figure."""
     return "belady, the optimum" if policy == "belady" else policy
 
 
@@ -205,7 +205,7 @@ def draw(simulation: Simulation, folder: Path) -> Path:
 
 
 def _styles(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What differs in `policy=` alone has one colour, and dashes of its own."""
+    """Line styles: variants that differ in `policy=` alone share a colour and have dashes of their own."""
     styles: dict[str, dict[str, Any]] = {}
     colours: dict[str, str] = {}
     dashes: dict[str, Any] = {}

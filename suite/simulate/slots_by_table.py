@@ -21,7 +21,7 @@ Float64s = NDArray[np.float64]
 WORTH = 0.02
 """A division is worth it if it saves so large a share of the misses of one cache for all tables."""
 _PARTS = 1 << 40
-"""Of the whole, to which equal shares are found."""
+"""Parts of the whole, to which equal shares are found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class Division:
 
     @property
     def total_misses(self) -> int:
-        """Of all tables."""
+        """Misses of all tables."""
         return sum(self.misses)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class SlotSplit:
     """Three ways of using as many slots.
 
     Attributes:
@@ -83,7 +83,7 @@ class Split:
         return dict(zip(self.names, self.greedy.slots, strict=True))
 
 
-def split_slots(curves: Curves, slots: int) -> Split:
+def split_slots(curves: Curves, slots: int) -> SlotSplit:
     """Divide slots among the tables of curves that were made with `per_table`.
 
     Raises:
@@ -97,7 +97,7 @@ def split_slots(curves: Curves, slots: int) -> Split:
             f"{least:,} distinct rows together, give at least as many slots or lower --batch-size"
         )
     greedy = divide_greedily(tables, slots)
-    return Split(
+    return SlotSplit(
         slots=slots,
         names=tuple(curve.name for curve in tables),
         greedy=greedy,
@@ -170,8 +170,8 @@ def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
     """
     from scipy.optimize import isotonic_regression
 
-    within = curve.unique_depths.within
-    first = min(curve.unique_depths.depth(curve.least_slots), within.size)
+    within = curve.depths.within
+    first = min(curve.depths.depth(curve.least_slots), within.size)
     hits = np.pad(within, (1, 0))[first:]
     corners = isotonic_regression(np.diff(hits), increasing=False).blocks if hits.size > 1 else np.zeros(1, np.int64)
     # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number

@@ -1,4 +1,4 @@
-"""What simulators replay: the ids of batches, any of them at any time."""
+"""Traces, which simulators replay: the ids of batches, any of them at any time."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -28,7 +28,7 @@ RUN_IDS = 1 << 17
 """Ids of batches that are taken at once, where batches are small: what a batch costs beyond its ids is then little."""
 
 FAR = 32
-"""How many ids ahead a loop asks for memory."""
+"""Ids by which a loop asks for memory ahead."""
 
 
 class Trace(ABC):
@@ -162,7 +162,7 @@ class SomeTables(Trace):
         return [every[place] for place in self._kept]
 
 
-class Distinct:
+class DistinctRows:
     """Finds the distinct rows of batches. Memory: 4 B per row of the tables."""
 
     def __init__(self, rows: int) -> None:
@@ -194,7 +194,7 @@ class Seen:
         ids: As they came, batch after batch.
     """
 
-    def __init__(self, number: int, batches: int, ids: Ids, distinct: Distinct) -> None:
+    def __init__(self, number: int, batches: int, ids: Ids, distinct: DistinctRows) -> None:
         self.number = number
         self.batches = batches
         self.ids = ids
@@ -207,7 +207,7 @@ class Seen:
 
     @property
     def ends(self) -> Int64s:
-        """Where the rows of each batch end in `unique`, int64 `[batches]`."""
+        """The end of the rows of each batch in `unique`, int64 `[batches]`."""
         return self._found[2]
 
     @cached_property
@@ -216,7 +216,7 @@ class Seen:
 
 
 def run_length(trace: Trace) -> int:
-    """How many batches of a trace are taken at once."""
+    """Batches of a trace that are taken at once."""
     return max(1, RUN_IDS // max(1, trace.batch_lookups))
 
 
@@ -225,7 +225,7 @@ def replayed(trace: Trace, start: int, stop: int, *, at_once: int = 1, cut: int 
 
     They come up to `at_once` together: from one multiple of it to the next, and never with `cut` behind another.
     """
-    distinct = Distinct(trace.rows)
+    distinct = DistinctRows(trace.rows)
     begins = {start, cut, *range(start - start % at_once + at_once, stop, at_once)}
     runs = pairwise([*sorted(begin for begin in begins if start <= begin < stop), stop])
     for first, last, ids in made_ahead(trace, runs, threads=1):

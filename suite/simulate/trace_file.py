@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from suite.simulate.trace import Int64s, Trace
 from systems.freq_cache.cache.plan import Ids
-from workloads.errors import DataError
-from workloads.split import prefix_of
+from workloads import DataError
+from workloads.schema import prefix_of
 
 BLOCK_IDS = 1 << 22
-"""Of one id per table, to read at a time where all are read."""
+"""Ids to read at a time where all are read, at one id per table."""
 
 _MOST_ROWS = 2**31 - 1
 
@@ -81,11 +81,15 @@ class FileTrace(Trace):
     def ids(self, index: int) -> Ids:
         if not 0 <= index < self.length:
             raise IndexError(f"{self.name}: there is no batch {index}, only {self.length}")
-        return self.run(index, index + 1)
+        parts = self._by_table(index * self._batch_size, (index + 1) * self._batch_size, self._sizes)
+        return Ids(np.concatenate(parts), np.cumsum([part.size for part in parts]), self.table_starts)
 
     def run(self, start: int, stop: int) -> Ids:
-        values, ends = self._read(start * self._batch_size, stop * self._batch_size, self._batch_size, self._sizes)
-        return Ids(values, ends, self.table_starts)
+        if self._offsets is not None:
+            return super().run(start, stop)
+        size = self._batch_size  # one id per sample: batches are cut out of the tables without a loop over them
+        parts = np.stack(self._by_table(start * size, stop * size, self._sizes)).reshape(-1, stop - start, size)
+        return Ids(parts.swapaxes(0, 1).reshape(-1), np.arange(size, parts.size + 1, size), self.table_starts)
 
     def frequencies(self) -> list[Int64s]:
         counts = [np.zeros(rows, np.int64) for rows in self._sizes]
@@ -104,41 +108,32 @@ class FileTrace(Trace):
         """The ids of each table, block by block of the first samples."""
         block = max(1, BLOCK_IDS // len(self._names))
         for start in range(0, samples, block):
-            stop = min(start + block, samples)
-            values, ends = self._read(start, stop, stop - start, sizes)
-            yield np.split(values, ends[:-1])
+            yield self._by_table(start, min(start + block, samples), sizes)
 
-    def _read(self, start: int, stop: int, batch: int, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
-        """Ids of samples, int64 `[n]`, and where each table's end, int64 `[batches * tables]`.
-
-        They come batch after batch of so many samples, with those of a batch table after table.
+    def _by_table(self, start: int, stop: int, sizes: Sequence[int]) -> list[Int64s]:
+        """Ids of samples by table, int64 `[n]` each.
 
         Raises:
             DataError: an id is outside its table, whose rows are `sizes`.
         """
-        shape, limits = ((stop - start) // batch, batch, len(sizes)), np.array(sizes, np.int64)
-        if self._offsets is None:
-            ids = self._ids[start:stop].reshape(shape)
-            values = np.ascontiguousarray(ids.swapaxes(1, 2), dtype=np.int64).reshape(-1)
-            ends = np.arange(batch, values.size + 1, batch, dtype=np.int64)
-        else:
-            offsets = self._offsets[start * len(sizes) : stop * len(sizes) + 1].astype(np.int64)
-            lengths = np.diff(offsets)
-            parts = np.arange(shape[0] * len(sizes), dtype=np.int32).reshape(-1, 1, len(sizes))
-            part_of_id = np.broadcast_to(parts, shape).reshape(-1).repeat(lengths)
-            order = np.argsort(part_of_id, kind="stable")
-            ids = values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[order]
-            ends = lengths.reshape(shape).sum(axis=1).reshape(-1).cumsum()
-            limits = np.tile(limits, shape[0]).repeat(np.diff(ends, prepend=0))
-        bad = np.flatnonzero((ids < 0) | (ids >= limits))
-        if bad.size:
-            at = int(bad[0])
-            if self._offsets is not None:
-                at = int(np.searchsorted(offsets - offsets[0], order[at], side="right")) - 1
-            sample, table = divmod(at, len(sizes))
-            said = _wrong(ids.flat[bad[0]], sizes[table])
-            raise DataError(f"{self._path}, {self._place(table)}, row {start + sample}: {said}")
-        return values, ends
+        samples = np.arange(start, stop)
+        parts = []
+        for table, rows in enumerate(sizes):
+            if self._offsets is None:
+                values, sample_of = self._ids[start:stop, table].astype(np.int64), samples
+            else:
+                begins = self._offsets[start * len(sizes) + table : stop * len(sizes) : len(sizes)].astype(np.int64)
+                ends = self._offsets[start * len(sizes) + table + 1 : stop * len(sizes) + 1 : len(sizes)]
+                lengths = ends.astype(np.int64) - begins
+                sample_of = samples.repeat(lengths)
+                within = np.arange(sample_of.size) - (lengths.cumsum() - lengths).repeat(lengths)
+                values = self._ids[begins.repeat(lengths) + within].astype(np.int64)
+            bad = np.flatnonzero((values < 0) | (values >= rows))
+            if bad.size:
+                said = _wrong(values[bad[0]], rows)
+                raise DataError(f"{self._path}, {self._place(table)}, row {sample_of[bad[0]]}: {said}")
+            parts.append(values)
+        return parts
 
     def _place(self, table: int) -> str:
         return f"column {table} ('{self._names[table]}')"
@@ -180,7 +175,7 @@ class FileTrace(Trace):
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """What a file holds, by name; `DataError` where it cannot be read, or is no trace."""
+    """The arrays of a file by name. Raises `DataError`: it cannot be read, or is no trace."""
     kind = path.suffix.lower()
     if kind not in (".npy", ".npz"):
         raise DataError(f"--trace: {path} ends in '{kind}': give a .npy or .npz file")
@@ -205,7 +200,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _wrong(value: int, rows: int) -> str:
-    """What is wrong with an id of a table of so many rows."""
+    """Words for an id that a table of so many rows does not have."""
     if value < 0:
         return f"id {value} is negative: ids count from 0, give missing values an id of theirs"
     if rows == _MOST_ROWS:

@@ -12,7 +12,7 @@ from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
-from suite.tables.sheet import Block, Column, Line, Sheet, setting_of
+from suite.tables.sheet import Column, Line, Sheet, Table
 from suite.tables.statistics import Estimate, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 from workloads.schema import SCHEMAS
@@ -20,6 +20,8 @@ from workloads.schema import SCHEMAS
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
+_OWN: Final = ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc", "ratio")
+"""Fields of a row that a line shows as they are."""
 _ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
@@ -117,25 +119,25 @@ def is_sound(line: Line) -> bool:
     return row.sound and row.samples_per_s is not None and base_name(row.system) != REFERENCE
 
 
-def disk_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
-    """Two blocks per sweep of host budgets, one where the embedding step was not timed."""
+def disk_tables(groups: Sequence[Group]) -> tuple[Table, ...]:
+    """Two tables per sweep of host budgets, one where the embedding step was not timed."""
     found = sweeps(filter(on_drive, groups))
     heads = headings([one[0] for one in found], sized=False)
     return tuple(
-        block
+        table
         for sweep, heading in zip(found, heads, strict=True)
-        for block in _blocks(sweep, f"{heading}, rows on a drive")
+        for table in _tables(sweep, f"{heading}, rows on a drive")
     )
 
 
 def disk_sheet(groups: Sequence[Group]) -> Sheet:
-    """The blocks of rows on a drive."""
-    return Sheet(name="disk", title="Rows on a drive: speed within a host budget", blocks=disk_blocks(groups))
+    """The tables of rows on a drive."""
+    return Sheet(name="disk", title="Rows on a drive: speed within a host budget", tables=disk_tables(groups))
 
 
-def _blocks(sweep: Sequence[Group], heading: str) -> list[Block]:
+def _tables(sweep: Sequence[Group], heading: str) -> list[Table]:
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
-    first = Block(
+    first = Table(
         heading=heading,
         summary=disk_verdict(sweep),
         caption=caption(sweep, *_facts(sweep)),
@@ -145,7 +147,7 @@ def _blocks(sweep: Sequence[Group], heading: str) -> list[Block]:
     )
     if not alone:
         return [first]
-    return [first, Block(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=tuple(alone))]
+    return [first, Table(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=tuple(alone))]
 
 
 def _facts(sweep: Sequence[Group]) -> Iterator[str]:
@@ -255,14 +257,7 @@ def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
             if row.samples_per_s
         }
         yield {
-            **setting_of(row.records),
-            "step": step.value,
-            "budget": budget,
-            **{
-                name: getattr(row, name)
-                for name in ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc")
-            },
-            "ratio": row.relative,
+            **row.line(*_OWN, step=step.value, budget=budget),
             **{f"over_{name}": over.get(name) for name in RIVALS},
             **_reading(group, row),
             "held_bytes": most,

@@ -9,7 +9,7 @@ from suite.tables.columns import AUROC, HIT_RATE, STATUS, SYSTEM, VERIFIED
 from suite.tables.formatting import amount, gigabytes, megabytes
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_ranks
-from suite.tables.sheet import Block, Column, setting_of
+from suite.tables.sheet import Column, Table
 
 _PER_RANK = {
     "table_bytes": ("tables MB per rank", megabytes),
@@ -52,19 +52,19 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def rank_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
+def rank_tables(groups: Sequence[Group]) -> tuple[Table, ...]:
     """A table per group of systems on ranks, few ranks first."""
     mine = [group for group in groups if on_ranks(group)]
     mine.sort(key=lambda group: (group.key.workload_order, group.cell.ranks or 0))
-    return tuple(_block(group, heading) for group, heading in zip(mine, headings(mine), strict=True))
+    return tuple(_table(group, heading) for group, heading in zip(mine, headings(mine), strict=True))
 
 
-def _block(group: Group, heading: str) -> Block:
+def _table(group: Group, heading: str) -> Table:
     rows = merged_rows(group)
     accounts = [measurement.ranks for row in rows for measurement in row.measurements if measurement.ranks is not None]
     where = f"{group.cell.nodes} machines" if group.cell.nodes > 1 else "one machine"
     backends = "".join(dict.fromkeys(f", {one.backend}" for one in accounts))
-    return Block(
+    return Table(
         heading=heading,
         caption=caption([group], f"ranks on {where}{backends}"),
         columns=COLUMNS,
@@ -74,10 +74,7 @@ def _block(group: Group, heading: str) -> Block:
 
 
 def _line(row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        **setting_of(row.records),
-        **{name: getattr(row, name) for name in ("system", "auroc", "verified", "hit_rate", "status")},
-    }
+    found = row.line("system", "auroc", "verified", "hit_rate", "status")
     ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
     speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
     found["rank_steps_per_s"] = statistics.fmean(speeds) if speeds else None

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from suite.records.groups import REFERENCE, Group, base_name
+from suite.records.groups import REFERENCE, Group, base_name, device_title
 from suite.records.measured import Optimum, Traffic
 from suite.records.record import Cell, Measurement, Record, Status
+from suite.tables.sheet import SETTING
 from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
 from systems.answers import MemoryUse
 
@@ -23,7 +24,7 @@ class Row:
     Attributes:
         target_auroc: What the baseline, else the reference, had reached near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
-        ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
+        ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
@@ -44,9 +45,7 @@ class Row:
     total_steps_per_s: float | None = None
     samples_per_s: float | None = None
     epoch_s: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
+    ratio: Estimate | None = None
     same_kernel_as: str | None = None
     exact: bool = True
     way: str | None = None
@@ -103,26 +102,39 @@ class Row:
         return self.status is Status.OK and self.passed and self.exact
 
     @property
-    def relative(self) -> Estimate | None:
-        """The ratio with its interval."""
-        return None if self.ratio is None else Estimate(value=self.ratio, low=self.ratio_low, high=self.ratio_high)
-
-    @property
     def device_bytes(self) -> int | None:
         """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
         parts = (self.device_rows_bytes, self.device_state_bytes, self.device_index_bytes, self.device_staging_bytes)
         known = [part for part in parts if part is not None]
         return sum(known) if known else None
 
+    def line(self, *names: str, **first: object) -> dict[str, Any]:
+        """A line of raw numbers by column: the setting, the keys of the records, `first`, and fields of the row."""
+        cell, environment = self.cell, self.records[0].environment
+        return {
+            **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},
+            "kind": "virtual device" if self.records[0].on_virtual_device else "measured",
+            "device": device_title(cell, environment),
+            "host": environment.cpu,
+            "threads": environment.threads,
+            "records": " ".join(run.key for run in self.records),
+            **first,
+            **{name: getattr(self, name) for name in names},
+        }
 
-def merged_rows(group: Group) -> list[Row]:
-    """One row per system: reference, baseline, others by name."""
+
+def merged_rows(group: Group, *, with_repeat: bool = False) -> list[Row]:
+    """One row per system: reference, baseline, `with_repeat` the baseline's repeat, others by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
     target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
     repeat = baseline_repeat(group)
-    noise = repeat.relative.noise if repeat is not None and repeat.relative is not None else None
-    return [replace(_merge(runs, baseline, target), noise=noise) for runs in systems.values()]
+    noise = None if repeat is None else repeat.noise
+    rows = []
+    for runs in systems.values():
+        rows.append(replace(_merge(runs, baseline, target), noise=noise))
+        rows += [repeat] if with_repeat and repeat is not None and runs == repeat.records else []
+    return rows
 
 
 def baseline_repeat(group: Group) -> Row | None:
@@ -131,16 +143,16 @@ def baseline_repeat(group: Group) -> Row | None:
     speed = repeat_speed(baseline or ())
     if not baseline or not speed:
         return None
-    row = Row(
+    return Row(
         system=f"{baseline[0].cell.system} (again)",
         rounds=len(baseline),
         measured_rounds=len(baseline),
         status=Status.OK,
         baseline_repeat=True,
+        noise=speed["ratio"].noise,
         records=tuple(baseline),
         **speed,
     )
-    return replace(row, noise=row.relative.noise if row.relative is not None else None)
 
 
 def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: float | None) -> Row:

@@ -129,7 +129,7 @@ def _noise(groups: Sequence[Group]) -> Iterator[str]:
     repeats = [row for group in groups if (row := baseline_repeat(group)) is not None and row.noise is not None]
     if repeats:
         widest = max(repeats, key=lambda row: row.noise or 0.0)
-        yield f"noise floor: the baseline beside itself {relative(widest.relative, widest.noise)}"
+        yield f"noise floor: the baseline beside itself {relative(widest.ratio, widest.noise)}"
 
 
 def _disturbed(records: Sequence[Record]) -> Iterator[str]:
@@ -161,7 +161,8 @@ def _version(record: Record) -> str:
 def cache(cell: Cell) -> str:
     """Size of caches: the share of the rows, or the bytes of the device, or of memory beside a drive."""
     if cell.host_budget_bytes is not None:
-        return f"host budget {cache_size(cell)}"
+        device = f" with {binary_bytes(cell.device_budget_bytes)} as device" if cell.device_budget_bytes else ""
+        return f"host budget {cache_size(cell)}{device}"
     if cell.device_budget_bytes is not None:
         return f"device budget {cache_size(cell)}"
     return "no cache size given" if cell.cache_ratio is None else f"cache ratio {cache_size(cell)}"

@@ -15,11 +15,9 @@ from typing import Any, Final
 import pandas as pd
 
 from suite.records.command_line import printable
-from suite.records.groups import device_title
-from suite.records.record import Record
 from suite.records.store import write_atomically
 from suite.tables.formatting import MISSING
-from suite.tables.statistics import Estimate, spread_out
+from suite.tables.statistics import Estimate
 
 Line = Mapping[str, Any]
 LEGEND: Final = (
@@ -66,15 +64,15 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class Table:
     """A table of one setting and machine.
 
     Attributes:
-        heading: Tells it from the others; empty where it belongs to the block before it, or is the only one.
+        heading: Tells it from the others; empty where it belongs to the table before it, or is the only one.
         summary: What follows from the lines.
         caption: What was measured, where and how.
         columns: The main ones.
-        more: Further ones, which stand in a second table.
+        more: Further ones, which stand below them.
         notes: What a reader has to know beside the numbers, a sentence each.
     """
 
@@ -92,40 +90,43 @@ class Block:
         return pd.DataFrame({column: texts for column, texts in cells.items() if set(texts) != {MISSING}}, dtype=object)
 
     @cached_property
-    def tables(self) -> list[pd.DataFrame]:
-        """The table of the main columns, and that of the others where there are any."""
+    def frames(self) -> list[pd.DataFrame]:
+        """Cells of the main columns, and those of the others where there are any."""
         first = self.columns[0]
         return [self.shown(columns) for columns in (self.columns, (first, *self.more)) if len(columns) > 1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A published table: its name is that of its files, without suffix."""
+    """Tables that are published together: its name is that of its files, without suffix."""
 
     name: str
     title: str
-    blocks: tuple[Block, ...]
+    tables: tuple[Table, ...]
     lines: tuple[Line, ...] | None = None
-    """Lines of CSV, where they are not those of the blocks."""
+    """Lines of CSV, where they are not those of the tables."""
 
     @property
     def legend(self) -> list[str]:
         """Units, and definitions of the columns that are shown, a sentence each."""
-        shown = dict.fromkeys(chain(*(table.columns for block in self.blocks for table in block.tables)))
+        shown = dict.fromkeys(chain(*(frame.columns for table in self.tables for frame in table.frames)))
         return [LEGEND, *(f"{column.words} = {column.definition}" for column in shown if column.definition)]
 
     @property
     def frame(self) -> pd.DataFrame:
         """All lines as raw numbers in SI units: the setting, the sheet's own columns, then the keys of the records."""
-        lines = chain(*(block.lines for block in self.blocks)) if self.lines is None else self.lines
-        spread = [dict(chain(*(_spread(name, value) for name, value in line.items()))) for line in lines]
+        lines = chain(*(table.lines for table in self.tables)) if self.lines is None else self.lines
+        spread = [dict(chain(*(_spread(name, value).items() for name, value in line.items()))) for line in lines]
         own = (name for name in chain(*spread) if name not in ("records", *_HIDDEN))
         frame = pd.DataFrame(spread, columns=[*dict.fromkeys((*SETTING, *own, "records"))])
         return frame.drop_duplicates(ignore_index=True).convert_dtypes()  # bytes stay whole where some are missing
 
 
-def _spread(name: str, value: object) -> Iterable[tuple[str, object]]:
-    return spread_out(name, value).items() if isinstance(value, Estimate) else ((name, value),)
+def _spread(name: str, value: object) -> dict[str, object]:
+    """A value by its column of CSV; an estimate takes three."""
+    if not isinstance(value, Estimate):
+        return {name: value}
+    return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
 SETTING: Final = (
@@ -134,19 +135,6 @@ SETTING: Final = (
     *("setting", "source"),
 )
 """First keys of a line of raw numbers."""
-
-
-def setting_of(runs: Sequence[Record]) -> dict[str, Any]:
-    """First values of a line, and the keys of the records behind it."""
-    cell, environment = runs[0].cell, runs[0].environment
-    return {
-        **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},
-        "kind": "virtual device" if runs[0].on_virtual_device else "measured",
-        "device": device_title(cell, environment),
-        "host": environment.cpu,
-        "threads": environment.threads,
-        "records": " ".join(run.key for run in runs),
-    }
 
 
 def write_sheets(
@@ -167,16 +155,16 @@ def write_sheets(
 
 
 def to_markdown(sheet: Sheet) -> str:
-    """Title, per block its heading, summary, caption, tables and notes, and the legend."""
+    """Title, per table its heading, summary, caption, cells and notes, and the legend."""
     parts = [f"# {_markdown(sheet.title)}"]
-    for block in sheet.blocks:
-        heads = (("## ", block.heading), ("> ", block.summary), ("", block.caption))
+    for table in sheet.tables:
+        heads = (("## ", table.heading), ("> ", table.summary), ("", table.caption))
         parts += [f"{mark}{_markdown(text)}" for mark, text in heads if text]
-        for table in block.tables:
-            rules = ["---" if column.text else "---:" for column in table.columns]
-            rows = ([column.words for column in table.columns], rules, *table.itertuples(index=False, name=None))
+        for frame in table.frames:
+            rules = ["---" if column.text else "---:" for column in frame.columns]
+            rows = ([column.words for column in frame.columns], rules, *frame.itertuples(index=False, name=None))
             parts.append("\n".join("| " + " | ".join(map(_markdown, row)) + " |" for row in rows))
-        parts += [_items(block.notes)] if block.notes else []
+        parts += [_items(table.notes)] if table.notes else []
     return "\n\n".join([*parts, _items(sheet.legend)]) + "\n"
 
 
@@ -192,7 +180,7 @@ def _items(sentences: Iterable[str]) -> str:
 
 
 def to_csv(sheet: Sheet) -> str:
-    """All blocks under one header: raw numbers in SI units, empty where there is no value."""
+    """All tables under one header: raw numbers in SI units, empty where there is no value."""
     return csv_text(sheet.frame, float_format="%.12g")
 
 
@@ -221,27 +209,27 @@ def to_latex(sheet: Sheet) -> str:
         r"\begingroup\scriptsize\sloppy\setlength{\tabcolsep}{2pt}",
         rf"\noindent {latex(' '.join(sheet.legend))}\par",
     ]
-    tables = [(block, table) for block in sheet.blocks for table in block.tables]
-    for number, (block, table) in enumerate(tables, 1):
-        caption = latex(". ".join(text for text in (sheet.title, block.heading) if text))
-        parts.append(_longtable(table, caption, f"tab:{sheet.name}-{number}"))
-        parts += [rf"\noindent {latex(text)}\par" for text in (block.summary, block.caption, *block.notes) if text]
+    pairs = [(table, frame) for table in sheet.tables for frame in table.frames]
+    for number, (table, frame) in enumerate(pairs, 1):
+        caption = latex(". ".join(text for text in (sheet.title, table.heading) if text))
+        parts.append(_longtable(frame, caption, f"tab:{sheet.name}-{number}"))
+        parts += [rf"\noindent {latex(text)}\par" for text in (table.summary, table.caption, *table.notes) if text]
     return "\n".join([*parts, r"\endgroup", r"\end{landscape}"]) + "\n"
 
 
-def _longtable(table: pd.DataFrame, caption: str, label: str) -> str:
+def _longtable(frame: pd.DataFrame, caption: str, label: str) -> str:
     """Numbers are as wide as they are; text too, up to a width from which it is broken into lines."""
-    wide = {column: column.text and table[column].map(len).max() > _WIDE_CELL for column in table.columns}
+    wide = {column: column.text and frame[column].map(len).max() > _WIDE_CELL for column in frame.columns}
     aligned = [
         r">{\raggedright\arraybackslash}p{9em}" if wide[column] else "l" if column.text else "r"
-        for column in table.columns
+        for column in frame.columns
     ]
     line_end = r" \\ "
     heads = [
         rf"\shortstack[{'l' if column.text else 'r'}]{{{line_end.join(map(latex, column.words.split()))}}}"
-        for column in table.columns
+        for column in frame.columns
     ]
-    shown = table.map(latex).set_axis(heads, axis="columns")
+    shown = frame.map(latex).set_axis(heads, axis="columns")
     text: str = shown.to_latex(
         index=False, escape=False, column_format="".join(aligned), longtable=True, caption=caption, label=label
     )

@@ -19,7 +19,7 @@ from suite.records.measured import Turns
 from suite.records.record import Record, Status
 
 _CONFIDENCE = 0.95
-Block = tuple[str, int]
+BuildKey = tuple[str, int]
 """A contest, and one of its builds: within it, systems had the same turns."""
 _System = TypeVar("_System")
 
@@ -49,12 +49,6 @@ class Estimate:
         Half the interval's width, or the distance from 1 where that is more.
         """
         return None if self.low is None or self.high is None else max((self.high - self.low) / 2, abs(self.value - 1))
-
-
-def spread_out(name: str, found: Estimate | None) -> dict[str, float | None]:
-    """An estimate as raw numbers of three columns."""
-    parts = (None, None, None) if found is None else (found.value, found.low, found.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), parts, strict=True))
 
 
 def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Any]:
@@ -101,7 +95,7 @@ def _speed(
         "total_steps_per_s": sum(turns.steps * sum(map(len, turns.system_s)) for turns in own) / seconds,
         "samples_per_s": samples_per_s,
         "epoch_s": None if epoch is None else epoch / samples_per_s,
-        **spread_out("ratio", ratio),
+        "ratio": ratio,
         "way": " / ".join(dict.fromkeys(turns.way for turns in own)),
         "builds": sum(len(turns.system_s) for turns in own),
     }
@@ -112,20 +106,20 @@ def _baseline_first(turns: Turns) -> Turns:
     return turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
 
 
-def log_speeds(runs: Iterable[Record]) -> dict[Block, float]:
+def log_speeds(runs: Iterable[Record]) -> dict[BuildKey, float]:
     """Median over turns of the log speed relative to the baseline's in the same turns, by build.
 
     Of the baseline itself: 0. Of systems that raced without a baseline: the log of turns per second, which may be
     compared within its build alone.
     """
-    found: dict[Block, float] = {}
+    found: dict[BuildKey, float] = {}
     for run in runs:
         logs = _log_speeds(_turns([run]))
         found |= dict.fromkeys(logs, 0.0) if is_baseline(run.cell.system) else logs
     return found
 
 
-def _log_speeds(timed: Iterable[Turns]) -> dict[Block, float]:
+def _log_speeds(timed: Iterable[Turns]) -> dict[BuildKey, float]:
     return {
         (turns.contest, build): statistics.median(_logs(turns, build))
         for turns in timed
@@ -179,7 +173,7 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
     logs = log_speeds(ours), log_speeds(theirs)
     shared = sorted(logs[0].keys() & logs[1].keys())
     if shared:
-        return ratio_of([logs[0][block] - logs[1][block] for block in shared])
+        return ratio_of([logs[0][build] - logs[1][build] for build in shared])
     if all(logs) and _beside_a_baseline(ours) and _beside_a_baseline(theirs):
         return unpaired_ratio(logs[0].values(), logs[1].values())
     return None

@@ -19,22 +19,22 @@ def render(console: Console, groups: Sequence[Group], columns: Columns = Columns
     """Print every group's summary and table with what belongs to it, then the legend; with all columns, two tables."""
     sheet = comparison(groups)
     if columns is Columns.MAIN:
-        sheet = replace(sheet, blocks=tuple(replace(block, more=()) for block in sheet.blocks))
-    for block in sheet.blocks:
-        for text, style in ((block.heading, "bold"), (block.summary, ""), (block.caption, "dim")):
+        sheet = replace(sheet, tables=tuple(replace(table, more=()) for table in sheet.tables))
+    for table in sheet.tables:
+        for text, style in ((table.heading, "bold"), (table.summary, ""), (table.caption, "dim")):
             if text:
                 print_line(console, text, style=style)
-        for table in block.tables:
+        for frame in table.frames:
             print_table(
                 console,
-                [column.words.replace(" ", "\n") for column in table.columns],
-                [*table.itertuples(index=False, name=None)],
-                text=[index for index, column in enumerate(table.columns) if column.text],
-                repeats=[index for index, column in enumerate(table.columns) if column.repeats] or (0,),
+                [column.words.replace(" ", "\n") for column in frame.columns],
+                [*frame.itertuples(index=False, name=None)],
+                text=[index for index, column in enumerate(frame.columns) if column.text],
+                repeats=[index for index, column in enumerate(frame.columns) if column.repeats] or (0,),
             )
-        for note in block.notes:
+        for note in table.notes:
             print_line(console, note, indent=2)
-        if block.notes:
+        if table.notes:
             console.line()
     print_line(console, " ".join(sheet.legend) if groups else sheet.title, style="dim")
 

@@ -97,9 +97,9 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
         least, most = _change(row)
         if row.steps_per_s is None:
             vague["not timed, see the notes"].append(row)
-        elif row.relative is None:
+        elif row.ratio is None:
             vague[f"timed alone, not beside {BASELINE}"].append(row)
-        elif row.ratio_low is None:
+        elif row.ratio.low is None:
             vague["there is no interval"].append(row)
         elif least < 0 < most and max(-least, most) > WIDEST:
             vague[f"noise hides up to {max(-least, most)} %"].append(row)
@@ -121,7 +121,7 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
 
 def _change(row: Row) -> tuple[int, int]:
     """Least and largest gain of a system beside the baseline, in per cent, rounded outward; costs are below 0."""
-    speed = None if row.relative is None else widened(row.relative, row.noise or 0.0)
+    speed = None if row.ratio is None else widened(row.ratio, row.noise or 0.0)
     if speed is None or speed.low is None or speed.high is None:
         return 0, 0
     return -_up(1 - speed.low), _up(speed.high - 1)

@@ -3,6 +3,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -308,11 +309,15 @@ class CachedTables(KeptRows):
 
     def counters(self) -> Counters:
         self._access.check()
-        return counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self.caches])
+        counted = counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self.caches])
+        if any(cache.tier.ram_rows for cache in self.caches):
+            return replace(counted, rows_from_ram=sum(cache.tier.ram_rows_read for cache in self.caches))
+        return counted
 
     def reset_counters(self) -> None:
         for cache in self.caches:
             cache.traffic = type(cache.traffic)()
+            cache.tier.ram_rows_read = 0
 
     def count_traffic(self, enabled: bool) -> None:
         for cache in self.caches:

@@ -96,7 +96,7 @@ def _tier(spec: CacheSpec, group: Group, directory: Path | None, policy: Policy)
     layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
     initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
     if directory is not None:
-        share = spec.ram_bytes * rows // spec.rows
+        share = sizing.ram_bytes_of(spec) * rows // spec.rows
         level = partial(RamTier, ram_bytes=share, keys=policy.keys_of_evicted)
         kind: Callable[..., FileTier] = level if share else FileTier
         return kind(

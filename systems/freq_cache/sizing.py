@@ -67,6 +67,8 @@ class CacheSpec(SystemSpec):
             return spec
         given: dict[str, Any] = {one.name: getattr(spec, one.name) for one in fields(spec)}
         given |= {name: spec.parameters[name] for name in _TEXT_OPTIONS if name in spec.parameters}
+        if spec.parameters.get("levels") == "2" and isinstance(spec.budget, HostBytes):
+            given["budget"] = HostBytes(total_bytes=spec.budget.total_bytes)
         return cls(**given, look_ahead=int(spec.parameters.get("look_ahead", "0")))
 
     @property
@@ -109,6 +111,25 @@ def device_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
     return slots * slot_bytes + BatchMover.PLACES * staging_rows(spec, slots) * layout_of(spec, first).record_bytes
 
 
+def ram_bytes_of(spec: CacheSpec) -> int:
+    """Bytes of the level of RAM above a drive, of all caches: as asked for, or what a host budget leaves."""
+    if not isinstance(spec.budget, HostBytes) or spec.budget.device_bytes is None:
+        return spec.ram_bytes
+    left = spec.budget.total_bytes - _beside_ram(spec)
+    return max(0, int(left / (1 + SPARE_HOST_SHARE)))
+
+
+def _beside_ram(spec: CacheSpec) -> int:
+    """Bytes of memory that caches with a level of RAM take beside it."""
+    caches = sum(host_bytes(spec, group, slots_of(spec, group)) for group in groups_of(spec).groups)
+    return SLOT_ID_BYTES * spec.batch_lookups + SPARE_HOST_BYTES + caches
+
+
+def _slots_in_host(spec: CacheSpec) -> bool:
+    """Whether the budget of slots is one of all memory."""
+    return isinstance(spec.budget, HostBytes) and spec.budget.device_bytes is None
+
+
 def host_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache in memory, with a file tier: slots, index, policy, map of the file, coming batches, staging."""
     index = index_bytes(group.rows, slots) + FILE_ROW_BYTES * group.rows
@@ -119,21 +140,21 @@ def host_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
 
 def _bytes_of(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache that count against the budget, without slot ids."""
-    return (host_bytes if isinstance(spec.budget, HostBytes) else device_bytes)(spec, group, slots)
+    return (host_bytes if _slots_in_host(spec) else device_bytes)(spec, group, slots)
 
 
 def least_bytes(spec: CacheSpec) -> int:
     """Minimum budget: one slot per cache that shares it, caches with slots of their own, and slot ids of one batch."""
     groups = groups_of(spec).groups
     caches = sum(_bytes_of(spec, group, _own_slots(spec, group) or 1) for group in groups)
-    spare = SPARE_HOST_BYTES if isinstance(spec.budget, HostBytes) else 0
+    spare = SPARE_HOST_BYTES if _slots_in_host(spec) else 0
     return SLOT_ID_BYTES * spec.batch_lookups + caches + spare
 
 
 def required_bytes(spec: CacheSpec) -> dict[Tier, int]:
     """Minimum bytes by tier, without those on a drive."""
     if isinstance(spec.budget, HostBytes):
-        return {Tier.HOST: least_bytes(spec)}
+        return {Tier.HOST: least_bytes(spec) if _slots_in_host(spec) else _beside_ram(spec)}
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
     # rows in a file take disk space once they are written, and an entry in the in-memory map of the file
     in_file = spec.tier == "file"
@@ -154,7 +175,8 @@ def slots_of(spec: CacheSpec, group: Group) -> int:
         return own
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
-    left = spec.budget.total_bytes - least_bytes(spec)
+    given = spec.budget.device_bytes if isinstance(spec.budget, HostBytes) else None
+    left = (given or spec.budget.total_bytes) - least_bytes(spec)
     room = left * rows // _sharing_rows(spec) + _bytes_of(spec, group, 1)
     return max(1, bisect_right(range(1, rows + 1), room, key=lambda slots: _bytes_of(spec, group, slots)))
 

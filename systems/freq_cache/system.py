@@ -27,6 +27,9 @@ class FreqCache(CachedEmbeddingBagCollection):
 
     `policy`, `look_ahead`, `copy_engine` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in
     a temporary directory, `tier=pinned` in page-locked host memory.
+
+    With rows in a directory and a budget of memory of which a part plays the device, the rest is a level of RAM;
+    `levels=2` makes slots of all of it.
     """
 
     about = (
@@ -40,6 +43,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         "tier": ("host", "pinned", "file"),
         "copy_engine": COPY_ENGINES,
         "slow_rows": tuple(sizing.SLOW_ROWS),
+        "levels": ("3", "2"),
     }
 
     bypasses = False

@@ -12,7 +12,7 @@ from turns import Role, Side, Turns
 
 from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.models.registry import build, parse_policies
-from suite.simulate.sweep import slots_of
+from suite.simulate.options import slots_of
 from suite.simulate.trace import Trace, WorkloadTrace
 from systems.freq_cache.cache.plan import Ids
 from workloads.streams.synthetic import SyntheticWorkload

@@ -32,13 +32,13 @@ def test_every_number_is_that_of_the_tables(browser: Browser, page: Page) -> Non
         if sheet.name == "leaderboard":
             continue  # the slider hides rows of it
         shown = [[row[:-1] for row in table] for table in browser.cells(f"#{sheet.name} table")]
-        assert shown == [block.shown((*block.columns, *block.more)).to_numpy().tolist() for block in sheet.blocks]
+        assert shown == [block.shown((*block.columns, *block.more)).to_numpy().tolist() for block in sheet.tables]
 
 
 def test_page_opens_with_verdict_and_picture(browser: Browser, published: Page) -> None:
     browser.open(published, height=1400)
     said = browser.one("#verdict").text
-    assert all(block.summary in said for block in comparison(published.source.groups).blocks)
+    assert all(block.summary in said for block in comparison(published.source.groups).tables)
     assert browser.one("figure svg").rect["y"] < browser.one("main table").rect["y"]
 
 
@@ -66,7 +66,7 @@ def test_every_column_sorts_both_ways_with_missing_values_last(browser: Browser,
 def test_words_filter_the_rows_of_every_table(browser: Browser, fabricated: Page) -> None:
     browser.open(fabricated)
     before = browser.cells(TABLE)
-    headings = [block.heading for block in comparison(fabricated.source.groups).blocks]
+    headings = [block.heading for block in comparison(fabricated.source.groups).tables]
     browser.one("#filter").send_keys("FBGEMM_uvm avazu")
     expected = [
         [row for row in rows if "fbgemm_uvm" in " ".join(row) and "Avazu" in heading]

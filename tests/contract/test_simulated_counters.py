@@ -11,7 +11,7 @@ from scenes import optimizer
 from suite.run.cell.training import tables_of
 from suite.simulate.models.model import RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.registry import build as build_model
-from suite.simulate.sweep import slots_of
+from suite.simulate.options import slots_of
 from suite.simulate.trace import WorkloadTrace
 from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
 from systems.freq_cache import FreqCache

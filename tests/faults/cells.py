@@ -5,6 +5,7 @@ from typing import Any
 
 from suite.records.record import Cell
 from suite.run.process import Ended, Limits, run_in_process
+from suite.run.worker import RunCell
 
 GENEROUS = Limits(wall_s=120, stall_s=60, host_bytes=8 * 10**9)
 
@@ -45,4 +46,4 @@ def fake(name: str) -> str:
 
 def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) -> Ended:
     """Run a cell in a process of its own, its log in `folder`."""
-    return run_in_process(cell, limits=limits, log=folder / "worker.log", **changes)
+    return run_in_process(RunCell(cell=cell), limits=limits, log=folder / "worker.log", **changes)

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from suite.records.record import Status
-from suite.run.kill import runs
 from suite.run.process import Limits
+from suite.run.resources import runs
 from tests.faults.cells import fake, run, tiny_cell
 from tests.faults.fakes import PID_FILE
 

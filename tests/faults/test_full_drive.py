@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from suite.records.record import Status
-from suite.run.control_groups import PREFIX, CgroupUnavailable, own_group, parent_of_new
-from suite.run.memory_group import MemoryGroup
-from suite.run.messages import Progress
-from suite.run.start import fork_worker
+from suite.run.forkserver import fork_worker
+from suite.run.memory_group import MemoryGroup, group_of
+from suite.run.resources import CgroupUnavailable
+from suite.run.worker import Progress
 from tests.faults.cells import run, tiny_cell
 from tests.faults.drives import SmallDrive, small_drive
 
@@ -38,7 +38,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDriv
 @pytest.fixture(autouse=True, scope="module")
 def held() -> None:
     try:
-        MemoryGroup.make().close()
+        MemoryGroup().close()
     except CgroupUnavailable as error:
         pytest.skip(str(error))
 
@@ -71,7 +71,7 @@ def test_drive_that_others_fill_ends_a_cell_as_oom_disk_and_nothing_of_it_is_lef
         assert run(tiny_cell("full_ram", **TABLES), tmp_path).outcome.status is Status.OK  # it needs no room there
     others.file.unlink()
     assert used_bytes(drive) - before < MIB
-    groups = [parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{worker}" for worker in workers]
+    groups = [group_of(worker) for worker in workers]
     assert workers and not any(group.exists() for group in groups)
     if system == "mapped_table":
         assert run(tiny_cell(system, **TABLES), tmp_path).outcome.status is Status.OK

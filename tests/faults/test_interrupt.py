@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.run.kill import runs
+from suite.run.resources import runs
 from tests.faults.cells import fake
 from tests.faults.fakes import CALM, PID_FILE
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from suite.run import memory_group, scratch
-from suite.run.control_groups import PREFIX, CgroupUnavailable, own_group, parent_of_new
-from suite.run.memory_group import MemoryGroup
+from suite.run import locks, memory_group
+from suite.run.memory_group import MemoryGroup, group_of
+from suite.run.resources import CgroupUnavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -23,15 +23,15 @@ SOON_S = 60.0
 RUN = """
 import sys
 from pathlib import Path
-from suite.run.messages import RunCell
-from suite.run.process import Worker
+from suite.run.worker import RunCell
+from suite.run.process import WorkerProcess
 from tests.faults.cells import GENEROUS, tiny_cell
 
 if __name__ == "__main__":
     cell = tiny_cell(
         "freq_cache[tier=file]", cache_ratio=None, host_budget_bytes=1 << 28, max_rows=20_000, train_steps=10**6
     )
-    with Worker(Path(sys.argv[1])) as worker:
+    with WorkerProcess(Path(sys.argv[1])) as worker:
         print(worker.pid, flush=True)
         worker.ask(RunCell(cell=cell))
         print(worker.answer(GENEROUS, lambda progress: print(progress.phase, flush=True)).status, flush=True)
@@ -58,7 +58,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
     try:
-        MemoryGroup.make().close()
+        MemoryGroup().close()
     except CgroupUnavailable as error:
         pytest.skip(str(error))
     log = tmp_path / "worker.log"
@@ -68,7 +68,7 @@ def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
     for phase in run.stdout:
         if phase.strip() == "train":
             break
-    group = parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{worker}"
+    group = group_of(worker)
     assert run.poll() is None, log.read_text()
     assert group.is_dir()
     assert row_files(temporary)
@@ -84,8 +84,8 @@ def row_files(temporary: Path) -> list[Path]:
 def test_next_run_removes_files_and_group_of_a_run_that_was_killed_with_its_worker(
     training: Training, temporary: Path
 ) -> None:
-    assert scratch.remove_left() == []
-    memory_group.remove_left()
+    assert locks.remove_stale() == []
+    memory_group.remove_stale_groups()
     assert training.group.is_dir()
     os.kill(training.worker, signal.SIGSTOP)  # else it hears of its parent's end and ends itself
     os.kill(training.run.pid, signal.SIGKILL)
@@ -94,14 +94,14 @@ def test_next_run_removes_files_and_group_of_a_run_that_was_killed_with_its_work
     removals: list[Path] = []
 
     def removed_some() -> bool:
-        removals.extend(scratch.remove_left())  # a thread of the worker may hold the files a moment longer
+        removals.extend(locks.remove_stale())  # a thread of the worker may hold the files a moment longer
         return bool(removals)
 
     wait_until(removed_some)
     (removed,) = removals
     assert removed.parent.parent == temporary
     # unless a run of another test, beside this one, was first
-    wait_until(lambda: bool(memory_group.remove_left()) or not training.group.exists())
+    wait_until(lambda: bool(memory_group.remove_stale_groups()) or not training.group.exists())
     wait_until(lambda: not training.group.exists())
     assert [path.name for path in removed.parent.iterdir()] == [".lock"]
 
@@ -114,7 +114,7 @@ def test_worker_that_was_killed_alone_leaves_nothing_even_before_the_next_run(
     assert said.split()[-1] in ("crashed", "oom_host")  # the kernel may have killed another just then
     assert training.run.returncode == 0
     assert not training.group.exists()
-    assert scratch.remove_left() == []
+    assert locks.remove_stale() == []
     assert [path for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"] == []
 
 

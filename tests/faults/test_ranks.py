@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from suite.records.record import Status
-from suite.run.kill import runs
+from suite.run.resources import runs
 from tests.faults.cells import GENEROUS, run, tiny_cell
 from tests.faults.on_ranks import PIDS
 

@@ -36,7 +36,7 @@ from systems.freq_cache import compiled as cache_loops
 from systems.full_gpu import FullGPU
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 from systems.torchrec_uvm import TorchrecUVM, sharded_in
-from workloads import compiled as workload_loops
+from workloads.streams import draws as workload_loops
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {

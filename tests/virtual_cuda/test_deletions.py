@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
 PIPELINE = "systems/freq_cache/pipeline.py"
-DELIVERY, UVM = "suite/run/cell/device_prefetcher.py", "systems/fbgemm/uvm_cache.py"
+DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm_cache.py"
 
 
 class Deletion(NamedTuple):

@@ -64,7 +64,7 @@ def test_full_tables_end_as_out_of_memory_where_the_cache_fits(tmp_path: Path) -
 
 @pytest.mark.parametrize(("asked", "opened"), [("NVML", False), ("the driver", True)])
 def test_workers_are_forked_where_no_import_opens_the_driver(asked: str, opened: bool) -> None:
-    code = "import suite.run.cell.experiment; from suite.run.cell import forkserver; print(forkserver._driver_open())"
+    code = "import suite.run.cell.experiment; from suite.run import forkserver; print(forkserver._driver_open())"
     environment = os.environ | ({"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if asked == "NVML" else {})
     ended = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment, capture_output=True)
     assert ended.stdout.split()[-1].decode() == str(opened)

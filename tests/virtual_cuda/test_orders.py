@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.device_prefetcher import DevicePrefetcher
+from suite.run.cell.feed import DevicePrefetcher
 from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import Writer

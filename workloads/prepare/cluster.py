@@ -1,17 +1,17 @@
-"""Where the tasks of a step run: in this process, or on the workers of a Dask cluster."""
+"""Runs the tasks of a step in this process, or on the workers of a Dask cluster."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from workloads.errors import DataError
+from workloads import DataError
 
-Advance = Callable[[int, int], None]
-"""Called by a task, again and again, with the bytes that it has read (0 where it counts rows alone) and its rows."""
-Progress = Callable[[str, int, int, int | None], None]
-"""Called with what is done, how much of it is done and how much there is (input bytes while reading, rows in other
-steps; 0 where it is not known), and the rows that are done; None where there are none yet, or none at all."""
+Advance = Callable[[int], None]
+"""Called by a task, again and again, with the bytes or rows that it has done."""
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, how much of it is done and how much there is: bytes while reading, rows in other
+steps; 0 where it is not known."""
 
 
 class Meter:
@@ -19,13 +19,12 @@ class Meter:
 
     def __init__(self, step: str, totals: Sequence[int], progress: Progress) -> None:
         self._step, self._totals, self._progress = step, totals, progress
-        self._done, self._rows = [0] * len(totals), [0] * len(totals)
+        self._done = [0] * len(totals)
         self._report()
 
-    def advance(self, position: int, read: int, rows: int) -> None:
-        """Take note of how far the task at this position is, as for `Advance`."""
-        self._done[position] = read or min(rows, self._totals[position])
-        self._rows[position] = rows
+    def advance(self, position: int, done: int) -> None:
+        """Take note of how far the task at this position is."""
+        self._done[position] = done
         self._report()
 
     def finish(self, position: int) -> None:
@@ -34,7 +33,7 @@ class Meter:
         self._report()
 
     def _report(self) -> None:
-        self._progress(self._step, sum(self._done), sum(self._totals), sum(self._rows) or None)
+        self._progress(self._step, sum(self._done), sum(self._totals))
 
 
 CONNECT_S = 10
@@ -103,5 +102,5 @@ class OnCluster:
         self._client.close()
 
 
-def _unheard(_bytes: int, _rows: int) -> None:
+def _unheard(_done: int) -> None:
     """An `Advance` that does nothing."""

@@ -14,17 +14,17 @@ from workloads.manifest import PARTS, array_file, array_shape
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.merging import Stored
-from workloads.prepare.staging import Block, StagedFile
+from workloads.prepare.staging import StagedBlock, StagedFile
 from workloads.prepare.vocabulary import Vocabulary
 from workloads.prepare.workspace import Job, key_of, step, sync, threads
-from workloads.split import Split
+from workloads.schema import Split
 
 LAYOUT = 1  # of the marks that say a file is encoded
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Where rows go, and what becomes of their values.
+    """The arrays that rows are written to, and the rules for their values.
 
     Attributes:
         made: Folder of the arrays.
@@ -94,7 +94,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
             for block, found in zip(file.blocks, pool.map(write, range(len(file.blocks))), strict=True):
                 for split, count in found.items():
                     positives[split] += count
-                advance(0, block.start)
+                advance(block.start)
         for column in columns:
             _rows_file(looked_up, column).unlink()
         for split in into.splits:  # before a mark on the drive says that the rows are there
@@ -105,7 +105,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
     positives: dict[str, int] = step(
         job.work / f"encoded-{key_of(LAYOUT, into.made.name, folder.name, start)}", fill
     ).note
-    advance(0, file.blocks[-1].start + file.blocks[-1].rows)
+    advance(file.blocks[-1].start + file.blocks[-1].rows)
     return positives
 
 
@@ -127,7 +127,7 @@ def _write_block(
     raw: RawFormat,
     into: Arrays,
     file: StagedFile,
-    block: Block,
+    block: StagedBlock,
     rows: Iterable[npt.NDArray[np.int32]],
     *,
     file_start: int,

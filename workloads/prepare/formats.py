@@ -1,29 +1,34 @@
-"""Formats of raw files: their columns, what each may hold, what it becomes, and which rows train, validate and test."""
+"""Formats of raw files: their columns, what each may hold, what it becomes, and which rows train, validate and test.
+
+A dataset of the user's own is described by a TOML file.
+"""
 
 import enum
 import hashlib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from workloads.errors import DataError
-from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, DatasetSchema
-from workloads.split import Split
+from workloads import DataError
+from workloads.manifest import DATASET_NAME, FileRecord
+from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, SCHEMAS, DatasetSchema, Split
 
 LARGEST_INTEGER = 10**18 - 1
 LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 class Kind(enum.StrEnum):
-    """What a column may hold, by its name in schema files and manifests."""
+    """Kinds of columns, by their names in schema files and manifests."""
 
     LABEL = "label"
     DENSE_INTEGER = "dense_integer"
@@ -36,7 +41,7 @@ class Kind(enum.StrEnum):
 
     @property
     def expected(self) -> str:
-        """What the text must be, in words."""
+        """The text that is accepted, in words."""
         return _TEXTS[self][1]
 
     @property
@@ -80,7 +85,7 @@ _TEXTS = {
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Column:
+class RawColumn:
     """A column of raw rows; `rows` are of its table when ids are hashed, as published or as a schema file says."""
 
     name: str
@@ -98,7 +103,7 @@ class Fractions:
 
 @dataclass(frozen=True)
 class RawFormat:
-    """How the rows of a dataset are written.
+    """Layout of the raw rows of a dataset.
 
     Attributes:
         columns: All of them: in file order for text, found by name in Parquet and where `named` says so.
@@ -109,7 +114,7 @@ class RawFormat:
     """
 
     dataset: str
-    columns: tuple[Column, ...]
+    columns: tuple[RawColumn, ...]
     separator: bytes
     header: bool = False
     named: bool = False
@@ -117,27 +122,27 @@ class RawFormat:
     fractions: Fractions | None = None
 
     @cached_property
-    def used(self) -> tuple[Column, ...]:
+    def used(self) -> tuple[RawColumn, ...]:
         """Columns that are read, in order."""
         return tuple(column for column in self.columns if column.kind is not Kind.IGNORED)
 
     @cached_property
-    def label(self) -> Column:
+    def label(self) -> RawColumn:
         """The label."""
         return next(column for column in self.columns if column.kind is Kind.LABEL)
 
     @cached_property
-    def dense(self) -> tuple[Column, ...]:
+    def dense(self) -> tuple[RawColumn, ...]:
         """Dense columns, in order."""
         return tuple(column for column in self.columns if column.kind.dense)
 
     @cached_property
-    def categorical(self) -> tuple[Column, ...]:
+    def categorical(self) -> tuple[RawColumn, ...]:
         """Embedded columns, in order."""
         return tuple(column for column in self.columns if column.kind.categorical)
 
     @cached_property
-    def time(self) -> Column | None:
+    def time(self) -> RawColumn | None:
         """The column that rows are ordered by, if one is."""
         return next((column for column in self.columns if column.kind is Kind.TIME), None)
 
@@ -151,19 +156,23 @@ class RawFormat:
 
 
 def _criteo(schema: DatasetSchema) -> RawFormat:
-    integers = (Column(name, Kind.DENSE_INTEGER) for name in schema.dense)
-    ids = (Column(name, Kind.CATEGORICAL_HEX, rows) for name, rows in schema.categorical)
-    return RawFormat(schema.name, (Column("label", Kind.LABEL), *integers, *ids), separator=b"\t")
+    integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in schema.dense)
+    ids = (RawColumn(name, Kind.CATEGORICAL_HEX, rows) for name, rows in schema.categorical)
+    return RawFormat(schema.name, (RawColumn("label", Kind.LABEL), *integers, *ids), separator=b"\t")
 
 
 def _avazu() -> RawFormat:
     numbered = {"C1", "banner_pos", "device_type", "device_conn_type"}
-    first: Sequence[Column] = [Column("id", Kind.IGNORED), Column("click", Kind.LABEL), Column("hour", Kind.IGNORED)]
+    first: Sequence[RawColumn] = [
+        RawColumn("id", Kind.IGNORED),
+        RawColumn("click", Kind.LABEL),
+        RawColumn("hour", Kind.IGNORED),
+    ]
     ids = (
-        Column(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
+        RawColumn(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
         for n, rows in AVAZU.categorical
     )
-    integers = (Column(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
+    integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
     return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
 
 
@@ -218,3 +227,73 @@ def split_rows(
         where = f", {file_rows[-1]} of them in the last file" if len(file_rows) > 1 else ""
         raise DataError(f"{rows} rows{where} leave no row for {' and '.join(empty)} ({rule}): give more rows")
     return splits, f"in time order; {rule}{after}"
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(pattern=DATASET_NAME)
+    column: list[RawColumn] = Field(min_length=1)
+    separator: str = Field(default=",", min_length=1, max_length=1)
+    header: bool = True
+    quote: str = Field(default='"', max_length=1)
+    split: Fractions = Fractions()
+
+
+def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
+    """The format that a schema file describes, and the file by its content.
+
+    Raises:
+        DataError: the file cannot be read, is not TOML, or does not describe a dataset.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        schema = _Schema.model_validate(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not a TOML file: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"]) or "the file"
+        raise DataError(f"{path}: {where}: {first['msg']}: put the schema file right") from error
+    problem = _problem(schema)
+    if problem:
+        raise DataError(f"{path}: {problem}: put the schema file right")
+    raw = RawFormat(
+        dataset=schema.name,
+        columns=tuple(schema.column),
+        separator=schema.separator.encode(),
+        header=schema.header,
+        named=schema.header,
+        quote=schema.quote.encode() or None,
+        fractions=schema.split,
+    )
+    return raw, FileRecord(name=path.name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def _problem(schema: _Schema) -> str:
+    """The first rule beyond the single fields that a schema breaks; empty if it breaks none."""
+    names = [column.name for column in schema.column]
+    kinds = [column.kind for column in schema.column]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    dotted = [c.name for c in schema.column if c.kind.categorical and "." in c.name]
+    sized = [c.name for c in schema.column if c.rows is not None and not c.kind.categorical]
+    marks = schema.separator + schema.quote
+    checks = {
+        f"the name {schema.name} belongs to a known dataset": schema.name in SCHEMAS,
+        "a column has no name": "" in names,
+        f"column {', '.join(twice)} is named twice": bool(twice),
+        f"{kinds.count(Kind.LABEL)} columns of kind label, expected one": kinds.count(Kind.LABEL) != 1,
+        f"{kinds.count(Kind.TIME)} columns of kind time, expected at most one": kinds.count(Kind.TIME) > 1,
+        "no dense column: the model needs one": not any(kind.dense for kind in kinds),
+        "no categorical column: nothing to embed": not any(kind.categorical for kind in kinds),
+        f"column {', '.join(dotted)} has a dot in its name, which torch refuses for a table": bool(dotted),
+        f"column {', '.join(sized)} is no table and cannot have rows": bool(sized),
+        "train and validation leave nothing to test": schema.split.train + schema.split.validation >= 1,
+        "separator and quote must be two different ASCII characters other than letters, digits, + - . and line ends": (
+            not marks.isascii() or len(set(marks)) < len(marks) or any(c.isalnum() or c in "+-.\r\n" for c in marks)
+        ),
+    }
+    return next((problem for problem, wrong in checks.items() if wrong), "")

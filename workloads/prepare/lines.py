@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import zstandard
 
-from workloads.errors import DataError
+from workloads import DataError
 
 READ_BYTES = 1 << 18
 _FEED_BYTES = 1 << 10

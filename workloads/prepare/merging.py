@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 
-class Counted(NamedTuple):
+class CountedIds(NamedTuple):
     """Distinct ids: values uint64 `[ids]`, accesses `[ids]`, first row of each `[ids]`; the latter are integers."""
 
     values: npt.NDArray[np.uint64]
@@ -40,7 +40,7 @@ class Stored(NamedTuple):
         return np.memmap(self.path, self.dtype, "r", offset=self.offset, shape=self.length)
 
 
-class Run(NamedTuple):
+class SortedIds(NamedTuple):
     """Distinct ids of one column, sorted by value, on disk; `start` is added to the first rows that are there."""
 
     values: Stored
@@ -50,19 +50,19 @@ class Run(NamedTuple):
 
     @classmethod
     def whole(cls, folder: Path, column: int, *, start: int = 0) -> Self:
-        """What `write_run` wrote of a column."""
-        paths = [column_file(folder, column, part) for part in Counted._fields]
+        """The ids of a column as `write_run` wrote them."""
+        paths = [column_file(folder, column, part) for part in CountedIds._fields]
         ids = paths[0].stat().st_size // 8
         values, counts, first = (Stored(path, kind, ids) for path, kind in zip(paths, "Qqq", strict=True))
         return cls(values, counts, first, start)
 
-    def read(self, start: int, stop: int) -> Counted:
+    def read(self, start: int, stop: int) -> CountedIds:
         """Some of the entries; accesses and first rows as int64."""
         counts, first = (part.read(start, stop).astype(np.int64) for part in (self.counts, self.first))
-        return Counted(self.values.read(start, stop), counts, first + self.start)
+        return CountedIds(self.values.read(start, stop), counts, first + self.start)
 
 
-def merged(runs: Sequence[Run], *, limit: int) -> Iterator[Counted]:
+def merged(runs: Sequence[SortedIds], *, limit: int) -> Iterator[CountedIds]:
     """The ids of all runs, sorted by value, counts added up, by ranges of values that have at most `limit` entries."""
     runs = [run for run in runs if run.values.length]
     if sum(run.values.length for run in runs) <= limit:
@@ -81,19 +81,19 @@ def merged(runs: Sequence[Run], *, limit: int) -> Iterator[Counted]:
             yield _added(pieces)
 
 
-def _added(parts: Sequence[Counted]) -> Counted:
+def _added(parts: Sequence[CountedIds]) -> CountedIds:
     """One sorted list of several."""
     if len(parts) == 1:
         return parts[0]
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Counted._fields}
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in CountedIds._fields}
     grouped = pl.DataFrame(columns).group_by("values").agg(pl.col("counts").sum(), pl.col("first").min()).sort("values")
-    return Counted(*(grouped[name].to_numpy() for name in Counted._fields))
+    return CountedIds(*(grouped[name].to_numpy() for name in CountedIds._fields))
 
 
-def write_run(folder: Path, column: int, lists: Iterable[Counted]) -> int:
+def write_run(folder: Path, column: int, lists: Iterable[CountedIds]) -> int:
     """Write lists one after the other; returns the ids."""
     ids = 0
-    paths = [column_file(folder, column, part) for part in Counted._fields]
+    paths = [column_file(folder, column, part) for part in CountedIds._fields]
     with paths[0].open("wb") as values, paths[1].open("wb") as counts, paths[2].open("wb") as first:
         for part in lists:
             for stream, array in zip((values, counts, first), part, strict=True):

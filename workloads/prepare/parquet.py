@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import polars as pl
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import FileRecord
-from workloads.prepare.formats import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
+from workloads.prepare.formats import LARGEST_FLOAT32, LARGEST_INTEGER, Kind, RawColumn, RawFormat
 from workloads.prepare.values import RowChecks, finished, hashed_strings
 
 # One row of one column while it is checked and converted.
@@ -107,7 +107,7 @@ class ParquetRows:
         return finished(values, used).with_columns(hashes)
 
 
-def _good(column: Column) -> pl.Expr:
+def _good(column: RawColumn) -> pl.Expr:
     """Whether a value may stand in a column; null where it is missing and must not be."""
     value = pl.col(column.name)
     if column.kind is Kind.LABEL:
@@ -124,7 +124,7 @@ def _good(column: Column) -> pl.Expr:
     return value.is_null() | value.is_not_null()
 
 
-def _value(column: Column, dtype: pl.DataType) -> pl.Expr:
+def _value(column: RawColumn, dtype: pl.DataType) -> pl.Expr:
     value = pl.col(column.name)
     if column.kind is Kind.LABEL:
         return value.cast(pl.UInt8)
@@ -139,6 +139,6 @@ def _value(column: Column, dtype: pl.DataType) -> pl.Expr:
     return value.cast(pl.Int64)
 
 
-def _expected(column: Column) -> str:
+def _expected(column: RawColumn) -> str:
     words = {Kind.TIME: "a time", Kind.DENSE_FLOAT: "a finite 32-bit float, or null"}
     return words.get(column.kind, column.kind.expected.replace("nothing", "null"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import (
     COUNTS,
     DATA_FILES,
@@ -30,24 +30,23 @@ from workloads.manifest import (
     TableRecord,
 )
 from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
-from workloads.prepare.counting import count
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
-from workloads.prepare.staging import stage
+from workloads.prepare.staging import count, stage
 from workloads.prepare.values import too_many_bad_rows
 from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,
     Finished,
     Job,
-    Memory,
+    MemoryBudget,
     key_of,
     publish,
     put_in_place,
     threads,
     work_folder,
 )
-from workloads.split import Split
+from workloads.schema import Split
 
 
 def prepare(
@@ -58,17 +57,17 @@ def prepare(
     settings: Settings | None = None,
     overwrite: bool = False,
     restart: bool = False,
-    memory: Memory | None = None,
+    memory: MemoryBudget | None = None,
     scheduler: str | None = None,
     schema_file: FileRecord | None = None,
-    progress: Progress = lambda _step, _done, _total, _rows: None,
+    progress: Progress = lambda _step, _done, _total: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
 
     Steps that were finished before a run failed or was killed stay on disk next to the output; the next run uses them.
 
     Args:
-        dataset: A name in `FORMATS`, or a format of the user's own (`own_schema.read_schema`).
+        dataset: A name in `FORMATS`, or a format of the user's own (`formats.read_schema`).
         inputs: Raw files in time order.
         out: Directory that gets a directory of the dataset's name.
         settings: How ids become rows, and bad rows; default: ranked, every id kept, no bad row allowed.
@@ -85,7 +84,7 @@ def prepare(
     raw = FORMATS.get(dataset) if isinstance(dataset, str) else dataset
     if raw is None:
         raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
-    settings, memory = settings or Settings(), memory or Memory()
+    settings, memory = settings or Settings(), memory or MemoryBudget()
     _check_settings(settings, raw)
     target = (out / raw.dataset).resolve()  # a link to another disk stays one: work and renames happen over there
     try:
@@ -310,5 +309,5 @@ def _id_rule(settings: Settings) -> str:
 
 def _record(path: Path, advance: Advance) -> FileRecord:
     record = FileRecord.of(path)
-    advance(record.bytes, 0)
+    advance(record.bytes)
     return record

@@ -1,10 +1,13 @@
-"""The first step: raw files to columns on disk, each block of an id column as a sorted dictionary and codes into it.
+"""The first two steps, file by file: raw rows to columns on disk, and counts of the ids of the training rows.
+
+Each block of an id column is a sorted dictionary and codes into it.
 
 Where training ends is known only once all files have been read, so that counting and encoding come later; the
 dictionaries make both cheap, since a block has far fewer distinct ids than rows.
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,52 +18,51 @@ import numpy.typing as npt
 import pandas as pd
 import polars as pl
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.cluster import Advance
-from workloads.prepare.formats import RawFormat
+from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.lines import RawFile, ahead, is_parquet
-from workloads.prepare.merging import Counted, Run, Stored
+from workloads.prepare.merging import CountedIds, SortedIds, Stored, merged, write_run
 from workloads.prepare.parquet import ParquetRows
 from workloads.prepare.text import TextRows
 from workloads.prepare.values import RowChecks
 from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
-LAYOUT = 3  # of a staging folder: a change makes finished ones worthless
+LAYOUT = 4  # of a staging folder: a change makes finished ones worthless
+COUNTED_LAYOUT = 1  # of a counting folder
 DATA, INDEX = "data", "index.json"
 
 Codes = npt.NDArray[np.unsignedinteger]
 
 
-class IdPlace(NamedTuple):
-    """Where a block of an id column begins in the file, and what it has.
+Place = list[Any]
+"""Dtype, length and offset of an array in the file, as JSON keeps them."""
 
-    Its dictionary comes first: values, counts and first rows in the block. Then come the codes.
+
+class IdPlaces(NamedTuple):
+    """Places of a block of an id column.
 
     Attributes:
-        distinct: Entries of the dictionary; as a code, a missing id.
-        dtype: Of the codes.
+        dictionary: Values, counts and first rows in the block of its distinct ids.
+        codes: A position in the dictionary for each row; its length for a missing id.
         missing, missing_first: Rows without an id, and the first of them.
     """
 
-    offset: int
-    distinct: int
-    dtype: str
+    dictionary: list[Place]
+    codes: Place
     missing: int
     missing_first: int
 
 
-class Block(NamedTuple):
-    """A block of rows: the first and their number, its smallest dense integer, and where its columns lie.
-
-    `labels` is an offset, `dense` has an offset and a dtype by column: integers of any width, or float32.
-    """
+class StagedBlock(NamedTuple):
+    """A block of rows: the first and their number, its smallest dense integer, and where its columns lie."""
 
     start: int
     rows: int
     minimum: int
-    labels: int
-    dense: list[tuple[int, str]]
-    ids: list[IdPlace]
+    labels: Place
+    dense: list[Place]
+    ids: list[IdPlaces]
 
 
 class StagedFile:
@@ -69,32 +71,28 @@ class StagedFile:
     def __init__(self, folder: Path) -> None:
         self._data = folder / DATA
         self.blocks = [
-            Block(start, rows, minimum, labels, dense, [IdPlace(*place) for place in ids])
+            StagedBlock(start, rows, minimum, labels, dense, [IdPlaces(*places) for places in ids])
             for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
         ]
 
-    def labels(self, block: Block) -> npt.NDArray[np.uint8]:
+    def labels(self, block: StagedBlock) -> npt.NDArray[np.uint8]:
         """uint8 `[rows]`, 0 or 1."""
-        return Stored(self._data, np.uint8, block.rows, block.labels).read()
+        return Stored(self._data, *block.labels).read()
 
-    def dense(self, column: int, block: Block) -> npt.NDArray[Any]:
-        """A dense column, `[rows]`."""
-        offset, dtype = block.dense[column]
-        return Stored(self._data, dtype, block.rows, offset).read()
+    def dense(self, column: int, block: StagedBlock) -> npt.NDArray[Any]:
+        """A dense column, `[rows]`: integers of any width, or float32."""
+        return Stored(self._data, *block.dense[column]).read()
 
-    def dictionary(self, column: int, block: Block) -> Run:
+    def dictionary(self, column: int, block: StagedBlock) -> SortedIds:
         """The distinct ids of a block, the missing one apart; their first rows count from the file's beginning."""
-        offset, distinct, *_ = block.ids[column]
-        values = Stored(self._data, np.uint64, distinct, offset)
-        counts, first = (Stored(self._data, np.uint32, distinct, offset + size * distinct) for size in (8, 12))
-        return Run(values, counts, first, block.start)
+        values, counts, first = (Stored(self._data, *place) for place in block.ids[column].dictionary)
+        return SortedIds(values, counts, first, block.start)
 
-    def codes(self, column: int, block: Block) -> Codes:
+    def codes(self, column: int, block: StagedBlock) -> Codes:
         """Codes `[rows]` into the dictionary of a block; its length stands for a missing id."""
-        place = block.ids[column]
-        return Stored(self._data, place.dtype, block.rows, place.offset + 16 * place.distinct).read()
+        return Stored(self._data, *block.ids[column].codes).read()
 
-    def blocks_before(self, row: int) -> Iterator[tuple[Block, int]]:
+    def blocks_before(self, row: int) -> Iterator[tuple[StagedBlock, int]]:
         """Blocks that hold rows before one, with the number of these rows."""
         for block in self.blocks:
             if block.start < row:
@@ -120,7 +118,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
             columns = _Columns(job.raw, stream, pool)
             for frame in ahead(rows.frames(job.memory.text_block_bytes)):
                 columns.append(frame)
-                advance(file.bytes_read, columns.rows)
+                advance(file.bytes_read)
         if columns.rows == 0:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
@@ -130,7 +128,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         return read | {"problems": checks.problems, "times": columns.times}
 
     staged = step(job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}", fill)
-    advance(staged.note["bytes"], staged.note["rows"])
+    advance(staged.note["bytes"])
     return staged
 
 
@@ -139,7 +137,7 @@ class _Columns:
 
     def __init__(self, raw: RawFormat, stream: BinaryIO, pool: ThreadPoolExecutor) -> None:
         self._raw, self._stream, self._pool = raw, stream, pool
-        self.blocks: list[Block] = []
+        self.blocks: list[StagedBlock] = []
         self.rows = 0
         self.times: list[int] = []
 
@@ -152,30 +150,28 @@ class _Columns:
             self.times = [self.times[0] if self.times else int(times[0]), int(times[-1])]
         labels = self._write(frame[self._raw.label.name].to_numpy())
         arrays = [_narrowest(frame[column.name].to_numpy()) for column in self._raw.dense]
-        dense = [(self._write(array), array.dtype.str) for array in arrays]
         integers = [array for array in arrays if array.dtype != np.float32]
         found = self._pool.map(_factorized, (frame[column.name] for column in self._raw.categorical))
         ids = [
-            IdPlace(
-                self._write(*ids, codes),
-                len(ids.values),
-                codes.dtype.str,
+            IdPlaces(
+                [self._write(part) for part in ids],
+                self._write(codes),
                 len(missing),
                 missing[0].item() if len(missing) else 0,
             )
             for ids, codes, missing in found
         ]
         minimum = min((int(array.min()) for array in integers), default=0)
-        self.blocks.append(Block(self.rows, frame.height, minimum, labels, dense, ids))
+        dense = [self._write(array) for array in arrays]
+        self.blocks.append(StagedBlock(self.rows, frame.height, minimum, labels, dense, ids))
         self.rows += frame.height
 
-    def _write(self, *arrays: npt.NDArray[np.generic]) -> int:
-        """Append arrays, one right after the other; returns the place."""
+    def _write(self, array: npt.NDArray[np.generic]) -> Place:
+        """Append an array."""
         self._stream.write(bytes(-self._stream.tell() % 8))  # so that what is mapped is aligned
         offset = self._stream.tell()
-        for array in arrays:
-            self._stream.write(np.ascontiguousarray(array).data)
-        return offset
+        self._stream.write(np.ascontiguousarray(array).data)
+        return [array.dtype.str, array.size, offset]
 
 
 def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -186,7 +182,7 @@ def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return values.astype(np.min_scalar_type(min(int(values.min()), -1 - int(values.max()))))
 
 
-def _factorized(series: pl.Series) -> tuple[Counted, Codes, npt.NDArray[np.intp]]:
+def _factorized(series: pl.Series) -> tuple[CountedIds, Codes, npt.NDArray[np.intp]]:
     """The dictionary of a column, the code of each row in it, and the rows without an id.
 
     Codes are positions in the sorted values, their number for a missing id. Counts and first rows are uint32.
@@ -202,4 +198,75 @@ def _factorized(series: pl.Series) -> tuple[Counted, Codes, npt.NDArray[np.intp]
     place[order] = np.arange(len(distinct))
     all_codes = np.full(len(series), len(distinct), np.min_scalar_type(len(distinct)))
     all_codes[present] = place[codes]
-    return Counted(distinct[order], counts[order], first[order].astype(np.uint32)), all_codes, missing
+    return CountedIds(distinct[order], counts[order], first[order].astype(np.uint32)), all_codes, missing
+
+
+def count(job: Job, part: tuple[Path, int], advance: Advance) -> Finished:
+    """Count the training ids of each column of one file, unless an earlier run has.
+
+    `part` is the folder of the staged file, and how many of its leading rows train. The folder that is made holds, for
+    each column, its ids by value with their counts and first rows. The note has the rows without an id by column,
+    `missing`, each with the first of them, and the smallest dense integer, `minimum`; None for none.
+    """
+    staged, rows = part
+    integers = tuple(i for i, column in enumerate(job.raw.dense) if column.kind is Kind.DENSE_INTEGER)
+    columns = len(job.raw.categorical)
+    at_once = min(threads(), columns)
+    limit = job.memory.divided(at_once).merged_ids
+
+    def fill(made: Path) -> dict[str, Any]:
+        file = StagedFile(staged)
+        cut = made / "cut"
+        cut.mkdir()
+
+        def one(column: int) -> tuple[int, int]:
+            runs, missing = _runs(file, column, rows, cut)
+            write_run(made, column, merged(runs, limit=limit))
+            return missing
+
+        note: dict[str, Any] = {"missing": []}
+        with ThreadPoolExecutor(at_once) as pool:
+            for position, missing in enumerate(pool.map(one, range(columns)), start=1):
+                note["missing"].append(missing)
+                advance(rows * position // columns)
+        shutil.rmtree(cut)
+        return note | {"minimum": _minimum(file, rows, integers)}
+
+    counted = step(job.work / f"counted-{key_of(COUNTED_LAYOUT, staged.name, rows, integers)}", fill)
+    advance(rows)
+    return counted
+
+
+def _minimum(file: StagedFile, rows: int, integers: tuple[int, ...]) -> int | None:
+    """Smallest dense integer of the leading rows; None without a column of integers."""
+    found = []
+    for block, inside in file.blocks_before(rows) if integers else ():
+        if inside == block.rows:
+            found.append(block.minimum)
+        else:
+            found += [int(file.dense(column, block)[:inside].min()) for column in integers]
+    return min(found, default=None)
+
+
+def _runs(file: StagedFile, column: int, rows: int, cut: Path) -> tuple[list[SortedIds], tuple[int, int]]:
+    """The dictionaries of a column in the leading rows; the rows without an id, and the first of them.
+
+    That of a block of which a part trains is written anew, into the folder `cut`.
+    """
+    runs: list[SortedIds] = []
+    missing = missing_first = 0
+    for block, inside in file.blocks_before(rows):
+        run, place = file.dictionary(column, block), block.ids[column]
+        lost = place.missing
+        if inside < block.rows:
+            distinct = run.values.length
+            counts = np.bincount(file.codes(column, block)[:inside], minlength=distinct + 1)
+            kept, lost = np.flatnonzero(counts[:-1]), int(counts[-1])
+            ids = run.read(0, distinct)
+            write_run(cut, column, [CountedIds(ids.values[kept], counts[kept].astype(np.int64), ids.first[kept])])
+            run = SortedIds.whole(cut, column)
+        runs.append(run)
+        if lost and not missing:
+            missing_first = block.start + place.missing_first
+        missing += lost
+    return runs, (missing, missing_first)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from workloads.errors import DataError
-from workloads.prepare.formats import Column, Kind, RawFormat
+from workloads import DataError
+from workloads.prepare.formats import Kind, RawColumn, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
 from workloads.prepare.values import RowChecks, typed
 
@@ -21,7 +21,7 @@ _SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", 
 
 
 class _BadLine(ValueError):
-    """What is wrong with a line."""
+    """A line is malformed; the message says why."""
 
 
 @dataclass
@@ -164,7 +164,7 @@ class TextRows:
         if twice:
             raise DataError(f"{self.file.path}:1: the header names {', '.join(twice)} twice: rename one")
         kinds = {column.name: column for column in self.raw.columns}
-        columns = tuple(kinds.get(name, Column(name, Kind.IGNORED)) for name in names)
+        columns = tuple(kinds.get(name, RawColumn(name, Kind.IGNORED)) for name in names)
         self.raw = replace(self.raw, columns=columns)
 
 

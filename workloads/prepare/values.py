@@ -11,47 +11,42 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from workloads.errors import DataError
-from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Column, Kind
+from workloads import DataError
+from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Kind, RawColumn
 
 LOGGED_BAD_ROWS = 10
 _LOG = logging.getLogger(__name__)
 
 
-def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:
+def typed(texts: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame | None:
     """Columns of text, empty ones null, to those described in `TextRows`; None where a value is not of its kind."""
-    lengths = texts.select(
-        pl.col(column.name).str.len_bytes().max()
-        for column in columns
-        if column.kind in {Kind.CATEGORICAL_HEX, Kind.CATEGORICAL_INTEGER, Kind.DENSE_INTEGER}
-    )
-    for column in columns:
-        length = (lengths[column.name][0] or 0) if column.name in lengths.columns else 0
-        hexadecimal = column.kind is Kind.CATEGORICAL_HEX
-        if length <= (16 if hexadecimal else 18):
-            continue
-        digits = texts[column.name].str.strip_chars_start("-").str.len_bytes()  # a sign is none
-        if hexadecimal or not (digits <= 18).all():
-            return None
+    longest = texts.select(pl.all().str.len_bytes().max())
     values = texts.select(_value(column) for column in columns)
     for column in columns:
-        before, after = texts[column.name], values[column.name]
-        if column.kind is Kind.LABEL:
-            good = after.null_count() == 0
-        elif column.kind is Kind.TIME:  # the conversion alone takes more
-            good = after.null_count() == 0 and bool(before.str.contains(rf"\A(?:{TIME})\z").all())
-        elif column.kind is Kind.DENSE_FLOAT:
-            finite = bool(after.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
-            good = before.null_count() == after.null_count() and finite
-        else:
-            good = before.null_count() == after.null_count()
-        if not good:
+        name = column.name
+        if not _all_good(column, texts[name], values[name], longest=longest[name].item() or 0):
             return None
     strings = [column.name for column in columns if column.kind is Kind.CATEGORICAL_STRING]
     return finished(values, columns).with_columns(hashed_strings(texts[name]) for name in strings)
 
 
-def finished(values: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
+def _all_good(column: RawColumn, texts: pl.Series, values: pl.Series, *, longest: int) -> bool:
+    """Whether all texts are of the kind of their column; conversions alone take more. `longest` has so many bytes."""
+    required = column.kind in {Kind.LABEL, Kind.TIME}
+    if values.null_count() != (0 if required else texts.null_count()):
+        return False
+    if column.kind is Kind.TIME:
+        return bool(texts.str.contains(rf"\A(?:{TIME})\z").all())
+    if column.kind is Kind.DENSE_FLOAT:
+        return bool(values.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
+    if column.kind is Kind.CATEGORICAL_HEX:
+        return longest <= 16
+    if column.kind in {Kind.CATEGORICAL_INTEGER, Kind.DENSE_INTEGER}:
+        return longest <= 18 or bool((texts.str.strip_chars_start("-").str.len_bytes() <= 18).all())
+    return True
+
+
+def finished(values: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame:
     """Checked values in the types that staging takes: see `TextRows`."""
     casts = {
         Kind.LABEL: lambda e: e.cast(pl.UInt8),
@@ -72,7 +67,7 @@ def hashed_strings(strings: pl.Series) -> pl.Series:
     return strings.replace_strict(distinct, pl.Series(hashes, dtype=pl.UInt64), default=None, return_dtype=pl.UInt64)
 
 
-def _value(column: Column) -> pl.Expr:
+def _value(column: RawColumn) -> pl.Expr:
     """The value of a field of text; null where it is empty or wrong."""
     text = pl.col(column.name)
     if column.kind is Kind.LABEL:
@@ -97,7 +92,7 @@ class RowChecks:
     `problems` says what was wrong, without the file's name, in order. Without a column of `time` there is no order.
     """
 
-    def __init__(self, path: Path, *, allowed: int, time: Column | None = None) -> None:
+    def __init__(self, path: Path, *, allowed: int, time: RawColumn | None = None) -> None:
         self._path = path
         self._allowed = allowed
         self._time = time

@@ -8,11 +8,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.cluster import Advance
-from workloads.prepare.formats import Column, Kind
-from workloads.prepare.merging import Counted, Run, Stored, column_file, merged, write_run
+from workloads.prepare.formats import Kind, RawColumn
+from workloads.prepare.merging import CountedIds, SortedIds, Stored, column_file, merged, write_run
 from workloads.prepare.workspace import Finished, Job, key_of, step
 
 LAYOUT = 1  # of a vocabulary folder
@@ -40,7 +40,7 @@ class Vocabulary:
     hashed: bool
     signed: bool
 
-    def look_up(self, runs: Sequence[Run], stream: BinaryIO, *, limit: int) -> list[int]:
+    def look_up(self, runs: Sequence[SortedIds], stream: BinaryIO, *, limit: int) -> list[int]:
         """Write the rows of the ids of some runs, int32, run after run; 0 for ids that the training split lacks.
 
         So many ids of the vocabulary as `limit` are in memory at a time. Returns where each run begins, and the end.
@@ -83,7 +83,7 @@ def hashed(values: npt.NDArray[np.uint64], rows: int, *, signed: bool) -> npt.ND
     return np.mod(values, np.uint64(rows)).astype(np.int64)
 
 
-def hashed_rows(column: Column, settings: Settings) -> int | None:
+def hashed_rows(column: RawColumn, settings: Settings) -> int | None:
     """Rows of the table of a column of hashed ids, or None when ids are ranked.
 
     Raises:
@@ -116,7 +116,7 @@ def build_vocabulary(
     missing_first = next((start + first for (rows, first), start in lost if rows), 0)
 
     def fill(made: Path) -> dict[str, Any]:
-        runs = [Run.whole(file.folder, column, start=start) for file, start in counted]
+        runs = [SortedIds.whole(file.folder, column, start=start) for file, start in counted]
         lists = merged(runs, limit=job.memory.merged_ids)
         if table_rows is None:
             return _ranked(
@@ -128,12 +128,18 @@ def build_vocabulary(
     files = [[file.folder.name, start] for file, start in counted]
     key = key_of(LAYOUT, column, files, job.settings.min_count, table_rows, signed)
     folder, note = step(job.work / f"vocabulary-{key}", fill)
-    advance(0, training_rows)
+    advance(training_rows)
     return Vocabulary(folder=folder, hashed=table_rows is not None, signed=signed, **note)
 
 
 def _ranked(
-    job: Job, lists: Iterator[Counted], made: Path, *, missing: tuple[int, int], training_rows: int, column: Column
+    job: Job,
+    lists: Iterator[CountedIds],
+    made: Path,
+    *,
+    missing: tuple[int, int],
+    training_rows: int,
+    column: RawColumn,
 ) -> dict[str, int]:
     """Rank the ids of a column; returns what `Vocabulary` has to know.
 
@@ -232,7 +238,9 @@ def _scatter(
         stream.write(part.data)
 
 
-def _count_hashed(lists: Iterator[Counted], folder: Path, *, rows: int, limit: int, signed: bool, missing: int) -> int:
+def _count_hashed(
+    lists: Iterator[CountedIds], folder: Path, *, rows: int, limit: int, signed: bool, missing: int
+) -> int:
     """Write the accesses of every row of a table of hashed ids; returns the distinct ids."""
     window = min(rows, limit)
     ids = 0

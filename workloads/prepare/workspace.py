@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import Settings
 from workloads.prepare.formats import RawFormat
 
@@ -31,8 +31,8 @@ BYTES_PER_RANKED_ID = 240
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What a preparation may take, whatever the size of its input.
+class MemoryBudget:
+    """Memory that a preparation may take, whatever the size of its input.
 
     Attributes:
         bytes: Peak resident memory of the process (of each worker process on a cluster).
@@ -94,11 +94,11 @@ _REPLACED = "replaced"
 
 @dataclass(frozen=True)
 class Job:
-    """What every step of a preparation needs to know; `work` is the work folder."""
+    """A preparation as each of its steps sees it; `work` is the work folder."""
 
     raw: RawFormat
     settings: Settings
-    memory: Memory
+    memory: MemoryBudget
     work: Path
 
 
@@ -167,7 +167,7 @@ def publish(made: Path, target: Path, *, work: Path) -> None:
 
 
 def _put_back(target: Path, work: Path) -> None:
-    """Where a run ended after it had put the earlier output aside, and before the new one was in place: put it back."""
+    """Put the earlier output back if a run ended when it had put it aside and the new one was not in place."""
     if (work / _REPLACED).exists() and not target.exists():
         put_in_place(work / _REPLACED, target)
 

@@ -3,15 +3,18 @@
 Flat arrays of lookups hold one table after another, in a table one sample after another, in a bag one id after another.
 """
 
-from typing import NamedTuple
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
-from workloads.compiled import compiled
-
 ROUNDS = 3
-"""Of a permutation of ranks."""
+"""Rounds of a permutation of ranks."""
 _LN2, _LOG2E = 0.6931471805599453, 1.4426950408889634
 _ROUND = 1.5 * 2.0**52  # added to a small float64, it leaves the nearest whole number in the low bits
 _SQRT2_BITS = 0x3FF6A09E667F3BCD
@@ -21,6 +24,28 @@ _BAGS = 256
 _HASH_SHIFT = np.uint64(30)
 _HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _RANK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function at its first call, and keep the machine code beside the source where that can be written.
+
+    Arithmetic is IEEE's, operation by operation, so that values are the same on every machine: nothing is reordered,
+    and no product is merged with a sum. The loop runs on the calling thread and does not hold the GIL.
+    """
+    try:
+        made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # nowhere to write: compiled anew in every process
+        return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only.
+    made._cache._cache_file._source_stamp = _digest()
+    return made  # type: ignore[no-any-return]
+
+
+@cache
+def _digest() -> bytes:
+    """sha256 of all sources that a loop may have copies of: those that have loops."""
+    sources = (source.read_bytes() for source in sorted(Path(__file__).parent.rglob("*.py")))
+    return hashlib.sha256(b"".join(source for source in sources if b"@compiled" in source)).digest()
 
 
 class RankTables(NamedTuple):
@@ -148,9 +173,15 @@ def _tail_positions(uniform, low, slope, head_mass, positions):
 @compiled
 def _tail_ranks(positions, inverse_power, shift, first, last, ranks):
     for i in range(ranks.size):
-        rank = np.int64(power(positions[i], inverse_power) - shift)
-        # Rounding at either end of the power may leave the tail by one rank.
-        ranks[i] = min(max(rank, first), last)
+        ranks[i] = tail_rank(positions[i], inverse_power, shift, first, last)
+
+
+@compiled
+def tail_rank(position, inverse_power, shift, first, last):
+    """The rank at a position between the ends of a law's tail; see `RankLaw.tail_ends`."""
+    rank = np.int64(power(position, inverse_power) - shift)
+    # Rounding at either end of the power may leave the tail by one rank.
+    return min(max(rank, first), last)
 
 
 @compiled
@@ -227,26 +258,23 @@ def _walk(rows, multipliers, offsets, mask, shift, ids, astray):
 
 
 @compiled
-def to_dense(words, coins, missing, scale, mean, by_column, by_sample):
-    """Dense features in two layouts, from `words`, uint16 `[4, columns, n]`, and `coins`, in [0, 1), float64 `[n]`.
+def to_dense(words, coins, missing, scale, mean, features):
+    """Dense `features`, `[columns, n]`, from `words`, uint16 `[4, columns, n]`, and `coins`, in [0, 1), float64 `[n]`.
 
     `missing` has a word for each of equal parts of [0, 1): a bit per column whose value is 0 there. `scale` applies to
-    the sum of four words around its mean. `by_column` is `[columns, n]`, `by_sample` `[n, columns]`. See
-    `DenseSampler`.
+    the sum of four words around its mean. See `DenseSampler`.
     """
-    columns, samples = by_column.shape
+    columns, samples = features.shape
     absent = np.empty(_BLOCK, missing.dtype)
     for start in range(0, samples, _BLOCK):
         stop = min(start + _BLOCK, samples)
         for i in range(stop - start):
             absent[i] = missing[np.int64(coins[start + i] * missing.size)]
         for c in range(columns):
-            values = by_column[c, start:stop]
+            values = features[c, start:stop]
             first, second = words[0, c, start:stop], words[1, c, start:stop]
             third, fourth = words[2, c, start:stop], words[3, c, start:stop]
             _to_values((first, second, third, fourth), absent, np.uint32(1 << c), scale[c], mean[c], values)
-            for i in range(stop - start):
-                by_sample[start + i, c] = values[i]
 
 
 @compiled
@@ -260,22 +288,10 @@ def _to_values(lanes, absent, column, scale, mean, values):
 
 
 @compiled
-def sum_effects(ranks, keys, half_rank, total):
-    """Add the effects of every sample's ids, ranks `[tables, n]`, to `total`, `[n]`. See `PlantedModel`."""
-    effects = np.empty(_BLOCK)
-    for t in range(ranks.shape[0]):
-        for start in range(0, total.size, _BLOCK):
-            stop = min(start + _BLOCK, total.size)
-            _to_effects(ranks[t, start:stop], keys[t], half_rank, effects)
-            for i in range(stop - start):
-                total[start + i] += effects[i]
-
-
-@compiled
-def sum_bag_effects(ranks, offsets, keys, half_rank, total):
+def sum_effects(ranks, offsets, keys, half_rank, total):
     """Add the mean effect of every bag's ids to its sample in `total`, `[n]`; an empty bag adds nothing.
 
-    Ranks are flat, `offsets` say where the bags begin: by table, then by sample.
+    See `PlantedModel`. Ranks are flat, `offsets` say where the bags begin: by table, then by sample.
     """
     samples = total.size
     for t in range(keys.size):

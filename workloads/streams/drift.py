@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from workloads.compiled import compiled
+from workloads.streams.draws import compiled
 from workloads.streams.track import (
     CHUNK,
     Floats,
@@ -22,7 +22,7 @@ from workloads.streams.track import (
 
 @dataclass(frozen=True, kw_only=True)
 class Drift(Track):
-    """Which ids are popular changes; how popular the first, the second, ... of them is does not.
+    """Popular ids change over time; the popularity of the first, the second, ... of them does not.
 
     Each popular place of a table is held by `takers` ids in turn, each for one `lifetime`, in training splits; while it
     waits, an id is rare. Every place changes hands at times of its own. Of the most popular ids a share of `1 -
@@ -99,7 +99,7 @@ def _hand_over(samples, key, pinned, places, takers, lifetime, ranks):
 
 @compiled
 def _phase_of(key, place, lifetime):
-    """How far the first holder of a place is into its lifetime at sample 0, in samples."""
+    """Age of the first holder of a place at sample 0, in samples."""
     return np.int64(uniform_of(hashed(key, place, 0)) * lifetime)
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from workloads.compiled import compiled
-from workloads.streams.draws import power, to_power
+from workloads.streams.draws import compiled, tail_rank
 from workloads.streams.track import (
     GOLDEN,
     UNIFORM_SHIFT,
@@ -99,9 +98,7 @@ def _steps(growing: _GrowingTable, first: int, count: int) -> Ints:
 @lru_cache(maxsize=256)  # of the tables of a few streams
 def _growing(start: float, table: Table) -> _GrowingTable:
     (birth_key, redraw_key), law, head = table.keys, table.law, len(table.law.head)
-    ends = np.empty(2)
-    to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
-    low, high = ends.tolist()
+    low, high = law.tail_ends
     begins, limits = _calendar(start, table.train_samples)
     return _GrowingTable(
         birth_key=birth_key,
@@ -160,8 +157,7 @@ def _draw_existing(samples, growing, ranks):
         for _ in range(MAX_REDRAWS):
             word = mixed(word + GOLDEN)
             position = growing.low + uniform_of(word) * (growing.high - growing.low)
-            rank = np.int64(power(position, growing.inverse_power) - growing.shift)
-            rank = min(max(rank, growing.head), growing.rows - 1)
+            rank = tail_rank(position, growing.inverse_power, growing.shift, growing.head, growing.rows - 1)
             if _birth_of(growing.birth_key, rank) < limit:
                 break
         ranks[i] = rank if _birth_of(growing.birth_key, rank) < limit else 0

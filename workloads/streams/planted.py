@@ -6,11 +6,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from workloads.batch import bag_offsets
-from workloads.streams.draws import sum_bag_effects, sum_effects
+from workloads.streams.draws import sum_effects
+from workloads.streams.samples import Samples
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 _DENSE_SHARE = 0.2
@@ -55,30 +54,27 @@ class PlantedModel:
     @classmethod
     def calibrated(
         cls,
+        samples: Samples,
         *,
-        ranks: Ints,
-        dense: npt.NDArray[np.float32],
         generator: np.random.Philox,
         ctr: float,
         auroc: float,
-        lengths: Ints | None = None,
     ) -> Self:
         """Draw a model and set its intercept and scale on a stream of its own.
 
         Args:
-            ranks: Ranks of the calibration stream, as for `probabilities`.
-            dense: Its dense features, fp32 `[dense columns, n]`.
+            samples: The calibration stream.
             generator: Source of keys and weights.
             ctr: Mean click probability to meet.
             auroc: AUROC to meet.
-            lengths: Ids per bag, as for `probabilities`.
         """
-        keys = generator.random_raw((ranks.shape[0] if lengths is None else lengths.shape[0],))
-        raw = generator.random_raw((dense.shape[0],))
+        dense = samples.dense
+        keys = generator.random_raw((len(samples.lengths),))
+        raw = generator.random_raw((len(dense),))
         # Either sign, none near 0: every column matters a little.
         weights = np.where(raw & np.uint64(1), 1.0, -1.0) * (0.5 + (raw >> np.uint64(11)) * 2.0**-53)
         weights *= np.sqrt(_DENSE_SHARE * (1.0 - _SQUARE_SHARE) / (weights**2).sum())
-        effects = _id_effects(ranks, keys, lengths)
+        effects = _id_effects(samples, keys)
         model = cls(
             keys=keys,
             means=dense.mean(axis=1, dtype=np.float64),
@@ -88,27 +84,18 @@ class PlantedModel:
             id_mean=float(effects.mean()),
             id_scale=float(np.sqrt(1.0 - _DENSE_SHARE) / max(effects.std(), 1e-9)),
         )
-        return model._fitted(np.sort(model._scores(ranks, dense, lengths)), ctr=ctr, auroc=auroc)
+        return model._fitted(np.sort(model._scores(samples)), ctr=ctr, auroc=auroc)
 
-    def probabilities(self, ranks: Ints, dense: npt.NDArray[np.float32], lengths: Ints | None = None) -> Floats:
-        """True click probabilities.
+    def probabilities(self, samples: Samples) -> Floats:
+        """True click probabilities, float64 `[n]`."""
+        return _sigmoid(self.intercept + self.scale * self._scores(samples))
 
-        Args:
-            ranks: int64 `[tables, n]`; with bags flat, by table, then sample.
-            dense: fp32 `[dense columns, n]`.
-            lengths: Ids per bag, int64 `[tables, n]`; None: one each.
-
-        Returns:
-            float64 `[n]`.
-        """
-        return _sigmoid(self.intercept + self.scale * self._scores(ranks, dense, lengths))
-
-    def _scores(self, ranks: Ints, dense: npt.NDArray[np.float32], lengths: Ints | None) -> Floats:
+    def _scores(self, samples: Samples) -> Floats:
         """Logits before calibration, variance near 1, float64 `[n]`."""
-        scores = (_id_effects(ranks, self.keys, lengths) - self.id_mean) * self.id_scale
+        scores = (_id_effects(samples, self.keys) - self.id_mean) * self.id_scale
         # Column by column: a matrix product may add in another order on another machine, and a label may then flip.
         for column, weight in enumerate(self.weights):
-            standard = (dense[column] - self.means[column]) / self.deviations[column]
+            standard = (samples.dense[column] - self.means[column]) / self.deviations[column]
             scores += standard * weight
             if column == 0:
                 scores += (standard * standard - 1.0) * self.square
@@ -148,17 +135,13 @@ def _intercept(logits: Floats, *, ctr: float) -> float:
     return (low + high) / 2.0
 
 
-def _id_effects(ranks: Ints, keys: Words, lengths: Ints | None) -> Floats:
+def _id_effects(samples: Samples, keys: Words) -> Floats:
     """Summed effects of each sample's ids, float64 `[n]`, each in (-1, 1) before its rank shrinks it.
 
     For a bag it is the mean, so that the scale of the logit does not depend on lengths; an empty bag has no effect.
     """
-    if lengths is None:
-        total = np.zeros(ranks.shape[1])
-        sum_effects(ranks, keys, _HALF_EFFECT_RANK, total)
-    else:
-        total = np.zeros(lengths.shape[1])
-        sum_bag_effects(ranks, bag_offsets(lengths), keys, _HALF_EFFECT_RANK, total)
+    total = np.zeros(samples.thresholds.size)
+    sum_effects(samples.ranks, samples.offsets, keys, _HALF_EFFECT_RANK, total)
     return total
 
 

@@ -21,7 +21,7 @@ patterns, names of missing columns with a space between them, `inside` and `outs
 
 @dataclass(frozen=True, kw_only=True)
 class TableProfile:
-    """How one table is accessed.
+    """Access pattern of one table.
 
     Attributes:
         law: Distribution of ranks where rank 0 is not forced.
@@ -57,7 +57,7 @@ class DenseProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetProfile:
-    """How a dataset is accessed.
+    """Access pattern of a dataset.
 
     Attributes:
         groups: Probability of each group's event, drawn once per sample for all its tables.

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.batch import Split, bag_offsets
-from workloads.schema import DatasetSchema
-from workloads.streams.draws import place_firsts, to_dense, to_uniform
+from workloads.schema import BagLaw, DatasetSchema
+from workloads.streams.draws import place_firsts, to_dense, to_lengths, to_uniform
 from workloads.streams.profiles import DenseProfile, load_profile
 from workloads.streams.track import KEYS, Table, Track
 from workloads.streams.tracks import MOVING_ROWS
@@ -33,20 +33,23 @@ class Samples:
     """One draw of `n` samples.
 
     Attributes:
-        ranks: int64 `[tables, n]`; with bags flat, by table, then sample, then place in the bag.
-        lengths: Ids per bag, int64 `[tables, n]`; None: one each.
-        starts: Where every table's ranks begin, and their number, int64 `[tables + 1]`.
+        ranks: By table, then sample, then place in the bag, int64 `[sum of lengths]`.
+        lengths: Ids per bag, int64 `[tables, n]`.
+        offsets: Where every bag's ranks begin, and their number, int64 `[tables * n + 1]`.
         dense: fp32 `[dense columns, n]`.
-        dense_by_sample: The same, `[n, dense columns]`.
         thresholds: A sample is clicked where its probability is above, float64 `[n]`.
     """
 
     ranks: Ints
-    lengths: Ints | None
-    starts: Ints
+    lengths: Ints
+    offsets: Ints
     dense: Singles
-    dense_by_sample: Singles
     thresholds: Floats
+
+    @property
+    def starts(self) -> Ints:
+        """The place at which each table's ranks begin, and their number, int64 `[tables + 1]`."""
+        return self.offsets[:: self.thresholds.size].copy()
 
 
 class SampleSource:
@@ -102,38 +105,29 @@ class SampleSource:
         # Raw words only: unlike the distributions of numpy, their values are the same in every release.
         uniform = _uniform(generator, (tables + groups + 1, size))
         events = uniform[tables : tables + groups]
-        dense, dense_by_sample = self._dense.draw(generator, events[self.profile.dense_group])
+        dense = self._dense.draw(generator, events[self.profile.dense_group])
         missing = self._missing(events)
-        bags = self._schema.bags
-        lookups, lengths, starts = uniform[:tables].reshape(-1), None, np.arange(tables + 1, dtype=np.int64) * size
+        bags, lookups = self._schema.bags, uniform[:tables].reshape(-1)
+        lengths = np.ones((tables, size), dtype=np.int64)
         if bags is not None:
-            lengths = bags.lengths(_uniform(generator, (tables, size)), missing)
-            offsets = bag_offsets(lengths)
-            firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
+            lengths = bag_lengths(bags, _uniform(generator, (tables, size)), missing)
+        offsets = bag_offsets(lengths)
+        if bags is not None:
+            firsts, lookups = lookups, _uniform(generator, (int(offsets[-1]),))
             place_firsts(firsts, offsets, lookups)
-        parts = [slice(start, stop) for start, stop in itertools.pairwise(starts.tolist())]
-        if self._track:
-            times = np.tile(self._times(stream, index, size), tables)  # of every lookup
-            times = times if lengths is None else np.repeat(times, lengths.reshape(-1))
+        starts = offsets[::size].copy()
         ranks = self._sampler.ranks(lookups, starts)
-        if bags is None:
-            np.copyto(ranks.reshape(tables, size), 0, where=missing)
-        elif not bags.missing_is_empty:
+        if bags is None or not bags.missing_is_empty:
             ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
         if self._track:
+            times = np.repeat(np.tile(self._times(stream, index, size), tables), lengths.reshape(-1))  # of every lookup
+            parts = [slice(start, stop) for start, stop in itertools.pairwise(starts.tolist())]
             for track, table, part in zip(self.tracks, self.tables, parts, strict=True):
                 track.identify(table, ranks[part], times[part])
-        return Samples(
-            ranks=ranks.reshape(tables, size) if lengths is None else ranks,
-            lengths=lengths,
-            starts=starts,
-            dense=dense,
-            dense_by_sample=dense_by_sample,
-            thresholds=uniform[-1],
-        )
+        return Samples(ranks=ranks, lengths=lengths, offsets=offsets, dense=dense, thresholds=uniform[-1])
 
     def _missing(self, events: Floats) -> npt.NDArray[np.bool_]:
-        """Where a value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
+        """Whether each value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
         missing = np.zeros((len(self.tables), events.shape[1]), dtype=np.bool_)
         for number, table in enumerate(self.profile.tables.values()):
             if table.group is not None:
@@ -157,6 +151,21 @@ def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:
     return uniform
 
 
+def bag_lengths(law: BagLaw, uniform: Floats, missing: npt.NDArray[np.bool_]) -> Ints:
+    """Lengths of bags, int64 `[columns, n]`.
+
+    Args:
+        law: How long they are.
+        uniform: float64 `[columns, n]` in [0, 1).
+        missing: Where the value is missing, bool `[columns, n]`.
+    """
+    lengths = np.empty(uniform.shape, dtype=np.int64)
+    to_lengths(uniform, np.asarray(law.longest), np.asarray(law.more), lengths)
+    if law.missing_is_empty:
+        np.copyto(lengths, 0, where=missing)
+    return lengths
+
+
 class DenseSampler:
     """Draws values of log(1 + count), about normal and cut at 0; a missing value is 0.
 
@@ -176,8 +185,8 @@ class DenseSampler:
             for start, stop in column.missing:
                 self._missing[round(start * _COIN_STEPS) : round(stop * _COIN_STEPS)] |= np.uint32(1 << number)
 
-    def draw(self, generator: np.random.Philox, coins: Floats) -> tuple[Singles, Singles]:
-        """Features of one sample per coin, fp32 `[columns, n]`, and the same as `[n, columns]`.
+    def draw(self, generator: np.random.Philox, coins: Floats) -> Singles:
+        """Features of one sample per coin, fp32 `[columns, n]`.
 
         Args:
             generator: Gives the words of the values.
@@ -185,6 +194,6 @@ class DenseSampler:
         """
         columns, size = self._mean.size, coins.size
         words = generator.random_raw(columns * size).view(np.uint16).reshape(4, columns, size)
-        by_column, by_sample = np.empty((columns, size), np.float32), np.empty((size, columns), np.float32)
-        to_dense(words, coins, self._missing, self._scale, self._mean, by_column, by_sample)
-        return by_column, by_sample
+        features = np.empty((columns, size), np.float32)
+        to_dense(words, coins, self._missing, self._scale, self._mean, features)
+        return features

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from workloads import DataError
 from workloads.batch import Batch, DataKind, Split
-from workloads.errors import DataError
-from workloads.schema import SCHEMAS, DatasetSchema
-from workloads.split import prefix_of
+from workloads.schema import SCHEMAS, DatasetSchema, prefix_of
 from workloads.streams.planted import PlantedModel
 from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
 from workloads.streams.track import Track
@@ -56,11 +54,8 @@ class SyntheticWorkload:
         self._track = track
         self._source = SampleSource(schema=schema, rows=self._rows, batch_size=batch_size, seed=seed, track=track)
         self._scrambler = RankScrambler(list(self._rows.values()), generator=self._source.generator(BIJECTIONS))
-        calibration = self._source.draw(CALIBRATION, 0, _CALIBRATION_ROWS)
         self._planted = PlantedModel.calibrated(
-            ranks=calibration.ranks,
-            lengths=calibration.lengths,
-            dense=calibration.dense,
+            self._source.draw(CALIBRATION, 0, _CALIBRATION_ROWS),
             generator=self._source.generator(PLANTED),
             ctr=schema.ctr,
             auroc=BEST_AUROC[schema.name],
@@ -97,13 +92,12 @@ class SyntheticWorkload:
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
         samples = self._samples(index, split)
-        labels = samples.thresholds < self._probabilities(samples)
-        ids = self._scrambler.ids(samples.ranks.reshape(-1), samples.starts)
+        labels = samples.thresholds < self._planted.probabilities(samples)
         return Batch.of(
             keys=list(self._rows),
-            ids=ids,
+            ids=self._scrambler.ids(samples.ranks, samples.starts),
             lengths=samples.lengths,
-            dense=samples.dense_by_sample,
+            dense=np.ascontiguousarray(samples.dense.T),
             labels=labels.astype(np.float32),
         )
 
@@ -113,7 +107,7 @@ class SyntheticWorkload:
         Raises:
             IndexError: the split has no batch of that index.
         """
-        return torch.from_numpy(self._probabilities(self._samples(index, split)))
+        return torch.from_numpy(self._planted.probabilities(self._samples(index, split)))
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
         # Worked out from the law and the track, nothing is drawn; beside the result it takes a few chunks of ranks.
@@ -151,9 +145,6 @@ class SyntheticWorkload:
                 f"there are {count} batches of {self.batch_size} samples, counted from 0"
             )
         return self._source.draw(STREAMS[split], index, self.batch_size)
-
-    def _probabilities(self, samples: Samples) -> npt.NDArray[np.float64]:
-        return self._planted.probabilities(samples.ranks, samples.dense, samples.lengths)
 
 
 def _common_cap(sizes: list[int], *, max_rows: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workloads.compiled import compiled
-from workloads.errors import DataError
+from workloads import DataError
+from workloads.streams.draws import compiled
 from workloads.streams.zipf import RankLaw
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +46,7 @@ def parameter(default: float, low: float, high: float) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """How a stream depends on time; the fields are its parameters. This one has none: the stream does not.
+    """Dependence of a stream on time; the fields are its parameters. This one has none: the stream does not change.
 
     Raises:
         DataError: a parameter is out of range.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.streams.drift import Drift
 from workloads.streams.growth import Growth
 from workloads.streams.track import Track

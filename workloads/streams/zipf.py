@@ -62,6 +62,13 @@ class RankLaw:
         power = 1.0 - self.exponent
         return power if abs(power) > _SINGULAR else _SINGULAR
 
+    @property
+    def tail_ends(self) -> tuple[float, float]:
+        """`(rank + shift) ** power` at the first rank of the tail and behind the last, the same on every machine."""
+        ends = np.empty(2)
+        to_power(np.array([len(self.head), self.rows]) + self.shift, np.full(2, self.power), ends)
+        return float(ends[0]), float(ends[1])
+
     def resized(self, rows: int) -> Self:
         """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks."""
         if rows == self.rows:
@@ -106,11 +113,7 @@ class RankSampler:
                 borders[table, len(law.head) - 1] = 2.0  # above every uniform number
         first = np.asarray([len(law.head) for law in laws], dtype=np.int64)
         last = np.asarray([law.rows - 1 for law in laws], dtype=np.int64)
-        shift = np.asarray([law.shift for law in laws])
-        exponent = np.asarray([law.power for law in laws])
-        low, high = np.empty(len(laws)), np.empty(len(laws))
-        to_power(first + shift, exponent, low)
-        to_power(last + 1 + shift, exponent, high)
+        low, high = np.asarray([law.tail_ends for law in laws]).T.copy()
         tail_mass = np.asarray([law.tail_mass for law in laws])
         slope = np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
         self._tables = RankTables(
@@ -118,24 +121,22 @@ class RankSampler:
             low=low,
             slope=slope,
             head_mass=1.0 - tail_mass,
-            inverse_power=1.0 / exponent,
-            shift=shift,
+            inverse_power=1.0 / np.asarray([law.power for law in laws]),
+            shift=np.asarray([law.shift for law in laws]),
             first=first,
             last=last,
         )
 
-    def ranks(self, uniform: Floats, starts: Ints | None = None) -> Ints:
-        """Ranks of uniform numbers in [0, 1), int64 in their shape.
+    def ranks(self, uniform: Floats, starts: Ints) -> Ints:
+        """Ranks of uniform numbers in [0, 1), int64 `[n]`.
 
         Args:
-            uniform: float64 `[tables, n]`, or flat, table after table.
-            starts: Where each table's begin in flat ones, and their number, int64 `[tables + 1]`.
+            uniform: Table after table, float64 `[n]`.
+            starts: Where each table's begin, and their number, int64 `[tables + 1]`.
         """
-        if starts is None:
-            starts = np.arange(len(uniform) + 1) * uniform.shape[1]
         ranks = np.empty(uniform.size, dtype=np.int64)
-        to_ranks(uniform.reshape(-1), starts, self._tables, ranks)
-        return ranks.reshape(uniform.shape)
+        to_ranks(uniform, starts, self._tables, ranks)
+        return ranks
 
 
 class RankScrambler:
@@ -161,19 +162,17 @@ class RankScrambler:
             np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
         )
 
-    def ids(self, ranks: Ints, starts: Ints | None = None, *, first_table: int = 0) -> Ints:
-        """Row ids of ranks, each in `[0, rows)` of its table, int64 in their shape.
+    def ids(self, ranks: Ints, starts: Ints, *, first_table: int = 0) -> Ints:
+        """Row ids of ranks, each in `[0, rows)` of its table, int64 `[n]`.
 
         Args:
-            ranks: int64 `[tables, n]`, or flat, table after table.
-            starts: Where each table's begin in flat ones, and their number, int64 `[tables + 1]`.
+            ranks: Table after table, int64 `[n]`.
+            starts: Where each table's begin, and their number, int64 `[tables + 1]`.
             first_table: Number of the first of these tables.
         """
-        if starts is None:
-            starts = np.arange(len(ranks) + 1) * ranks.shape[1]
         ids = np.empty(ranks.size, dtype=np.int64)
-        scramble(np.ascontiguousarray(ranks).reshape(-1), starts, first_table, self._mixers, ids)
-        return ids.reshape(ranks.shape)
+        scramble(ranks, starts, first_table, self._mixers, ids)
+        return ids
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""

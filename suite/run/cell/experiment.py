@@ -1,69 +1,65 @@
 """One cell, top to bottom: support, verify, build, train, count, evaluate, replay. `suite.run.turns` times speed."""
 
 import gc
+import hashlib
 import math
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torchmetrics import MeanMetric
+from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
-from suite.records.measured import DriveSpeed, Optimum
+from suite.records.measured import DriveSpeed, Memory, Optimum, Quality, QualityPoint, Timing, Traffic
 from suite.records.record import Cell, Measurement, Status, Verification
-from suite.records.store import StoreError
-from suite.run import memory_probes
-from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
+from suite.records.store import StoreError, write_atomically
+from suite.run import resources
+from suite.run.agreement import SampledRows
+from suite.run.cell.feed import FeedPlan, open_feed, open_workload, plan_feed, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget
-from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
-from suite.run.cell.reporter import Reporter
-from suite.run.cell.sampled_rows import SampledRows
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.stream import open_workload
-from suite.run.cell.training import TOGETHER, Run, Trainer, multiply_in
+from suite.run.cell.training import TOGETHER, StepsRun, Trainer, multiply_in
 from suite.run.cell.verify import verify
-from suite.run.messages import CellResult
+from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
-from systems.contract import EmbeddingSystem, Verdict
+from systems.contract import EmbeddingSystem, Verdict, row_bytes_of
+from workloads.batch import Split, Workload
 
 
-def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), rows: Path | None = None) -> CellResult:
-    """Run one cell in this process; `known` optima and the file of rows are those of `RunCell`."""
+def run_cell(request: RunCell, reporter: Reporter) -> CellResult:
+    """Run one cell in this process."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     reporter.phase("support")
-    setup = CellSetup.of(cell)
+    setup = CellSetup.of(request.cell)
     support = setup.support()
     if support.verdict is not Verdict.YES:
         return CellResult(status=Status(support.verdict), reason=support.reason)
     verification: Verification | None = None
-    if registry.Variant.parse(cell.system).name in registry.CONTROLS:
+    if registry.Variant.parse(setup.cell.system).name in registry.CONTROLS:
         reporter.notes.append("a control, not a system: not verified, not ranked")
     else:
         reporter.phase("verify")
         verification = verify(
-            setup.system_class, spec=setup.spec, workload=setup.workload, seed=cell.round_seed, beat=reporter.beat
+            setup.system_class, spec=setup.spec, workload=setup.workload, seed=setup.cell.round_seed, beat=reporter.beat
         )
         if not verification.passed:
             return CellResult(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
-    if not memory_probes.reset_peaks(setup.spec.device):
+    if not resources.reset_peaks(setup.spec.device):
         reporter.notes.append("the peak of host memory could not be reset and includes imports and verification")
-    measurement, slots = _train(setup, reporter, None if verification is None else rows)
+    measurement, slots = _train(setup, reporter, None if verification is None else request.rows)
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
-        # imported only now: the simulators' modules would count as memory of the system
-        from suite.run.cell.optimum import optimum_of
-        from suite.simulate.models.model import CannotReplay
-
         reporter.phase("replay")
-        gc.collect()  # frees the rows of a system in a reference cycle
-        try:
-            optimum = optimum_of(setup, slots, known=known, beat=reporter.beat)
-        except (CannotReplay, MemoryError) as error:
-            reporter.notes.append(f"no optimum: {str(error) or 'too little host memory to replay the steps'}")
-    notes = tuple(reporter.notes)
+        optimum = optimum_of(setup, slots, reporter, folder=request.optima)
     return CellResult(
-        status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes
+        status=Status.OK,
+        verification=verification,
+        measurement=measurement,
+        optimum=optimum,
+        notes=tuple(reporter.notes),
     )
 
 
@@ -74,14 +70,13 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
     if setup.on_drive:
         reporter.phase("drive")
         speed = drive_of(setup, reporter)
-    baseline_bytes = memory_probes.rss_bytes()
+    baseline_bytes = resources.rss_bytes()
     lookups, threads = cell.steps * spec.batch_lookups, torch.get_num_threads()
     plan = plan_feed(device=cell.device, lookups=lookups, cores=usable_cores(), threads=threads)
     torch.set_num_threads(plan.threads)
-    reopen = partial(open_workload, cell)
     reporter.phase("feed")
     with ExitStack() as stack:
-        feed = stack.enter_context(open_feed(plan, setup.workload, reopen=reopen, total=cell.steps, device=spec.device))
+        feed = stack.enter_context(open_feed(plan, cell, setup.workload, device=spec.device))
         budget = stack.enter_context(host_budget(setup))
         reporter.phase("build")
         system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat)
@@ -113,11 +108,22 @@ def measure(
     sample: SampledRows | None = None,
     while_counting: AbstractContextManager[object] | None = None,
 ) -> tuple[Measurement, float]:
-    """Train, count and evaluate. Returns also the seconds of the training steps before the counted ones."""
+    """Train, count and evaluate. Returns also the seconds of the training steps before the counted ones.
+
+    Args:
+        setup: The cell's setup.
+        system: The system, built at full size.
+        trainer: Its trainer.
+        plan: How its batches are made.
+        baseline_bytes: Resident memory before the system was built.
+        reporter: Reports phases and steps.
+        sample: Rows to read after the first steps.
+        while_counting: Entered for the counted steps.
+    """
     cell, workload = setup.cell, setup.workload
     parts = cell.quality_points if cell.ranks is None else 0  # a rank has only the scores of its part
-    trained = Progressive(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
-    runs: list[Run] = []
+    progressive = ProgressiveQuality(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
+    runs: list[StepsRun] = []
     reporter.phase("train")
     for done in range(0, cell.train_steps, TOGETHER):
 
@@ -125,26 +131,33 @@ def measure(
             reporter.beat(done + step, cell.train_steps)
 
         steps = min(TOGETHER, cell.train_steps - done)
-        runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
+        runs.append(trainer.run(steps, on_step=beat, on_scores=progressive))
         if done == 0 and sample is not None:
             sample.read("early")
         multiply_in(tf32=cell.tf32)  # not before the early rows are read: they are compared in fp32
     trained_s = sum(run.duration_s for run in runs)
-    memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
+    # memory before counting, whose sorts take memory of their own
+    memory = Memory(
+        **resources.device_peak(system.spec.device),
+        host_peak_rss_bytes=resources.peak_rss_bytes(),
+        host_baseline_rss_bytes=baseline_bytes,
+        host_pss_bytes=resources.pss_bytes(),
+        anatomy_bytes={f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items()},
+    )
     reporter.phase("count")
     system.count_traffic(cell.counts)
     system.reset_counters()
     with while_counting or nullcontext():
         counted = trainer.run(
-            cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps), on_scores=trained
+            cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps), on_scores=progressive
         )
     runs.append(counted)
-    traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
+    traffic = _traffic(system, cell.counted_steps) if cell.counts else None
     system.count_traffic(False)
     if not math.isfinite(counted.loss):
         raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
     reporter.phase("evaluate")
-    quality = quality_of(cell, trainer, workload, points=trained.points, final_loss=counted.loss, beat=reporter.beat)
+    quality = _evaluate(cell, trainer, workload, points=progressive.points, final_loss=counted.loss, beat=reporter.beat)
     placement = system.placement
     measurement = Measurement(
         placement=placement.label,
@@ -154,7 +167,7 @@ def measure(
         prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
-        timing=timing_of(cell, runs=runs, plan=plan, reporter=reporter),
+        timing=_timing(cell, runs=runs, plan=plan, reporter=reporter),
         quality=quality,
         memory=memory,
         traffic=traffic,
@@ -171,3 +184,139 @@ def first_failure(verification: Verification) -> str:
         return "no check applies to this system on this device"
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     return f"{failed[0].name}: {failed[0].detail}{more}"
+
+
+class ProgressiveQuality:
+    """Quality during training, in `parts` parts of equal length: every sample is scored before it is trained on."""
+
+    def __init__(self, *, parts: int, steps: int, batch_size: int) -> None:
+        self._ends = {round(steps * part / parts) for part in range(1, parts + 1)}
+        self._batch_size = batch_size
+        self._done = 0
+        self._auroc, self._losses = BinaryAUROC(), MeanMetric()
+        self._labels: set[float] = set()
+        self.points: list[QualityPoint] = []
+
+    def __call__(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """Add the scores of a step; see `suite.run.cell.training.OnScores`."""
+        if not self._ends:
+            return
+        labels = labels.cpu()
+        self._auroc.update(logits.sigmoid().cpu(), labels.int())
+        self._losses.update(loss.cpu())
+        self._labels.update(labels.unique().tolist())
+        self._done += 1
+        if self._done not in self._ends:
+            return
+        auroc = float(self._auroc.compute()) if len(self._labels) > 1 else None
+        samples = self._done * self._batch_size
+        self.points.append(QualityPoint(samples=samples, loss=float(self._losses.compute()), auroc=auroc))
+        self._auroc.reset()
+        self._losses.reset()
+        self._labels.clear()
+
+
+def _timing(cell: Cell, *, runs: Sequence[StepsRun], plan: FeedPlan, reporter: Reporter) -> Timing:
+    """Durations of the phases of a cell."""
+    made = "by producers, during training" if plan.producers else "by the training process, before the clock"
+    return Timing(
+        data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
+        batches_made=made,
+        producers=plan.producers,
+        training_threads=plan.threads,
+        build_s=reporter.seconds("build"),
+        verify_s=reporter.seconds("verify"),
+        train_s=reporter.seconds("train"),
+        evaluate_s=reporter.seconds("evaluate"),
+        total_s=reporter.total_s,
+    )
+
+
+def _traffic(system: EmbeddingSystem, steps: int) -> Traffic:
+    """The system's counters over `steps` steps."""
+    counted = system.counters()
+    kept = {name: getattr(counted, name) for name in Traffic.model_fields}
+    kept["steps"] = counted.steps or steps  # with look-ahead the system saw the first of these before counting began
+    return Traffic(**kept)
+
+
+def _evaluate(
+    cell: Cell,
+    trainer: Trainer,
+    workload: Workload,
+    *,
+    points: Sequence[QualityPoint],
+    final_loss: float,
+    beat: Callable[[int, int], None],
+) -> Quality:
+    """Quality on the test split. `beat` gets the number of batches done and in all."""
+    auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
+    if not workload.batches(Split.TEST):  # a test split smaller than one training batch
+        workload = open_workload(cell, whole_split=Split.TEST)
+    batches = min(cell.evaluation_batches, workload.batches(Split.TEST))
+    for index in range(batches):
+        batch = workload.batch(index, Split.TEST)
+        scores = trainer.logits(batch).sigmoid().cpu()
+        auroc.update(scores, batch.labels.int())
+        accuracy.update(scores, batch.labels.int())
+        beat(index + 1, batches)
+    return Quality(
+        auroc=float(auroc.compute()),
+        accuracy=float(accuracy.compute()),
+        samples=batches * workload.batch_size,
+        best_auroc=workload.best_auroc,
+        final_loss=final_loss,
+        points=tuple(points),
+    )
+
+
+def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path | None = None) -> Optimum | None:
+    """Minimum misses and bytes moved of any cache with as many slots, in the counted steps: Belady's rule, replayed.
+
+    All steps are replayed, but only misses of the counted steps cost anything. So the counted steps start with the best
+    rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
+
+    Args:
+        setup: The cell's setup; its workload is read again, twice.
+        slots: Slots of its system's cache, at least one.
+        reporter: Gets a beat after every replayed step, and a note if the replay fails.
+        folder: Optima by stream and cache: most systems have the same number of slots. None: none is kept.
+
+    Returns:
+        None: the steps could not be replayed.
+    """
+    # imported only now: the simulators' modules would count as memory of the system
+    from suite.simulate.models import registry as models
+    from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay
+    from suite.simulate.trace import WorkloadTrace
+
+    cell, bypasses = setup.cell, setup.system_class.bypasses
+    identity = f"{cell.setting} {cell.round} {slots} {bypasses} {os.environ.get(CODE)}"
+    kept = folder and folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    if kept is not None:
+        with suppress(OSError, ValueError):  # there is none, or it is damaged
+            return Optimum.model_validate_json(kept.read_bytes())
+    gc.collect()  # frees the rows of a system in a reference cycle
+    first = cell.steps - cell.counted_steps
+    try:
+        trace = WorkloadTrace(setup.workload, prefix=cell.frequency_prefix)
+        setting = Setting(trace=trace, span=Span(counted_from=first, stop=cell.steps), slots=slots)
+        belady = registry.Variant("belady", (("bypass", "on" if bypasses else "off"),))
+        model = models.build(belady, setting)
+        tally = replay(model, on_batches=lambda _: reporter.beat())
+    except (CannotReplay, MemoryError) as error:
+        reporter.notes.append(f"no optimum: {str(error) or 'too little host memory to replay the steps'}")
+        return None
+    row = RowBytes(weights=row_bytes_of(setup.spec.tables[0]), optimizer=setup.spec.optimizer, dim=cell.embedding_dim)
+    found = Optimum(
+        slots=slots,
+        bypasses=bypasses,
+        first_step=first,
+        steps=tally.batches,
+        unique_misses=tally.unique_misses,
+        bytes_moved=sum(model.bytes_moved(tally, row)),
+    )
+    if kept is not None:
+        with suppress(StoreError):  # the next cell replays it again
+            write_atomically(kept, found.model_dump_json())
+    return found

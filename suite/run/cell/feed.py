@@ -1,25 +1,35 @@
-"""Sources of the trainer's batches: preloaded before a timed run, or made by producer processes during training.
+"""Batches of a trainer: its stream, who makes them, and their copies to the device.
+
+Batches are preloaded before a timed run, or made by producer processes during training.
 
 Producers that run during a timed window take cores away from the system under test. So they run only where there are
-cores to spare; elsewhere the training process makes every batch of a window before timing starts.
+cores to spare; elsewhere the training process makes every batch of a window before timing starts. Producers import this
+module too, so it imports no system.
 """
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Protocol
 
 import psutil
 import torch
 
-from suite.run.control_groups import granted_cpus
+from suite.records.record import Cell
+from suite.run.resources import granted_cpus
 from systems.threads import Task, Worker
-from workloads.batch import Batch, Workload
-from workloads.producer import OpenWorkload, Producer
+from workloads.batch import Batch, Split, Workload
+from workloads.manifest import read_manifest
+from workloads.prepared import PreparedWorkload
+from workloads.producer import Producer
+from workloads.streams.synthetic import SyntheticWorkload
 
 _CORES_PER_PRODUCER = 4
 """Cores per producer: during training, one core of four makes batches and three train."""
@@ -31,6 +41,21 @@ _WORTH_PRODUCERS = 1_000_000
 """Minimum lookups of a run for which producers are worthwhile: they start while the tables are built."""
 
 OnBatch = Callable[[], None]
+_Sent = tuple[Batch, torch.cuda.Event | None]
+"""A batch, and the event after its copy."""
+
+
+def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
+    """The stream that a cell trains on; `whole_split` makes one batch of all rows of that split of real data."""
+    if cell.data == "real":
+        if cell.data_dir is None:
+            raise ValueError("a cell on real data needs a data directory")
+        folder = Path(cell.data_dir)
+        rows = read_manifest(folder).splits[whole_split].rows if whole_split else cell.batch_size
+        return PreparedWorkload.open(folder, batch_size=rows)
+    return SyntheticWorkload.create(
+        cell.workload, batch_size=cell.batch_size, seed=cell.round_seed, max_rows=cell.max_rows
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,16 +203,84 @@ class BackgroundLoader:
 
 
 @contextmanager
-def open_feed(
-    plan: FeedPlan, workload: Workload, *, reopen: OpenWorkload, total: int, device: torch.device
-) -> Iterator[Feed]:
-    """A feed of `total` batches as planned; its producers, which `reopen` the workload, stop when the block ends."""
+def open_feed(plan: FeedPlan, cell: Cell, workload: Workload, *, device: torch.device) -> Iterator[Feed]:
+    """A feed of a cell's training batches as planned; its producers stop when the block ends."""
     if not plan.producers:
         yield in_process(workload, device)
         return
-    slots, pin_memory = plan.producers * _SLOTS_PER_PRODUCER, device.type == "cuda"
+    reopen, slots = partial(open_workload, cell), plan.producers * _SLOTS_PER_PRODUCER
+    pin_memory = device.type == "cuda"
     with (
-        Producer(reopen, total=total, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
-        closing(BackgroundLoader(producer, total=total)) as feed,
+        Producer(reopen, total=cell.steps, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
+        closing(BackgroundLoader(producer, total=cell.steps)) as feed,
     ):
         yield feed
+
+
+class DevicePrefetcher:
+    """Batches 0, 1, 2, ... of a feed, copied to the device; their ids stay on the host if `ids_on_host`.
+
+    On a CPU nothing is copied; for CUDA the feed pins their memory. `on_batch` is called for every batch `fill` makes.
+
+    Attributes:
+        left: Number of batches still to be taken.
+        ids_arrived: Event after the copy of the last taken batch's ids. None: they are on the host.
+        waited_s: Seconds that `take` waited for the feed since the last `fill`.
+    """
+
+    def __init__(self, feed: Feed, *, total: int, device: torch.device, ids_on_host: bool, on_batch: OnBatch) -> None:
+        self._feed = feed
+        self._device = device
+        self._ids_on_host = ids_on_host
+        self._on_batch = on_batch
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._ahead = 0 if self._stream is None else 1  # copies under way beyond the batch that is taken
+        self._coming: deque[_Sent] = deque()
+        self.left = total
+        self.ids_arrived: torch.cuda.Event | None = None
+        self.waited_s = 0.0
+
+    def fill(self, count: int) -> float:
+        """Fill the feed for `count` more batches, and start the first copies. Returns the seconds it took."""
+        start = time.perf_counter()
+        self._feed.fill(min(count + self._ahead, self.left) - len(self._coming), self._on_batch)
+        self._start_copies()
+        self.waited_s = 0.0
+        return time.perf_counter() - start
+
+    def take(self) -> Batch:
+        """The next batch, for work that the current stream queues after this call; the host does not wait."""
+        self._start_copies()
+        self.left -= 1
+        batch, copied = self._coming.popleft()
+        self.ids_arrived = None if self._ids_on_host else copied
+        return self._arrived(batch, copied)
+
+    def bring(self, batch: Batch) -> Batch:
+        """Copy a batch that is not from the feed."""
+        return self._arrived(*self._sent(batch))
+
+    def _start_copies(self) -> None:
+        while len(self._coming) < min(1 + self._ahead, self.left):
+            start = time.perf_counter()
+            batch = self._feed.take()
+            self.waited_s += time.perf_counter() - start
+            self._coming.append(self._sent(batch))
+
+    def _sent(self, batch: Batch) -> _Sent:
+        if self._stream is None:
+            return batch, None
+        with torch.cuda.stream(self._stream):
+            features = batch.features if self._ids_on_host else batch.features.to(self._device, non_blocking=True)
+            dense = batch.dense.to(self._device, non_blocking=True)
+            labels = batch.labels.to(self._device, non_blocking=True)
+        return Batch(dense, features, labels), self._stream.record_event()
+
+    def _arrived(self, batch: Batch, copied: torch.cuda.Event | None) -> Batch:
+        if copied is not None:
+            compute = torch.cuda.current_stream(self._device)
+            compute.wait_event(copied)
+            # allocated on the copy stream, which must not reuse their memory before the compute stream is done with it
+            for part in (batch.dense, batch.labels, *([] if self._ids_on_host else [batch.features])):
+                part.record_stream(compute)
+        return batch

@@ -17,10 +17,10 @@ from pathlib import Path
 from suite.records.measured import CgroupLimit, DriveSpeed
 from suite.run import drive
 from suite.run.cell.feed import in_process
-from suite.run.cell.reporter import Reporter
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, build_trainer, tables_of
 from suite.run.memory_group import MemoryGroup
+from suite.run.worker import Reporter
 from systems.full_gpu import FullRAM
 
 _STEPS = 8
@@ -37,7 +37,7 @@ class HostBudget:
     """The host budget of this process, which has entered `group` and has no rows yet."""
 
     def __init__(self, setup: CellSetup, group: MemoryGroup) -> None:
-        self._asked = setup
+        self._setup = setup
         self._group = group
         gc.collect()
         _train_with_few_rows(setup)
@@ -51,7 +51,7 @@ class HostBudget:
         Raises:
             CgroupUnavailable: more memory is in use.
         """
-        self._asked.frequencies.forget()
+        self._setup.frequencies.forget()
         gc.collect()
         for path in Path(tempfile.gettempdir()).rglob("*"):
             with suppress(FileNotFoundError):  # RocksDB removes files at any time
@@ -82,7 +82,7 @@ def host_budget(setup: CellSetup) -> Iterator[HostBudget | None]:
     if not setup.on_drive:
         yield None
         return
-    with MemoryGroup.make() as group:
+    with MemoryGroup() as group:
         group.enter()
         yield HostBudget(setup, group)
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from suite.records.groups import IN_RAM
 from suite.records.measured import FrequencySource
 from suite.records.record import Cell
-from suite.run import memory_probes, scratch
-from suite.run.cell.feed import Feed
-from suite.run.cell.stream import open_workload
+from suite.run import locks, resources
+from suite.run.cell.feed import Feed, open_workload
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
 from systems import registry
 from systems.contract import (
@@ -30,7 +29,7 @@ from systems.contract import (
 )
 from workloads.batch import Workload
 from workloads.dlrm import initial_rows
-from workloads.split import prefix_of
+from workloads.schema import prefix_of
 
 
 class LazyFrequencies(Mapping[str, Tensor]):
@@ -140,7 +139,7 @@ class CellSetup:
         on_disk = needed.pop(Tier.DISK, 0)
         if self.spec.device.type == "cpu":
             needed = {Tier.HOST: sum(needed.values())}
-        room = {Tier.HOST: memory_probes.available_host_bytes()}
+        room = {Tier.HOST: resources.available_host_bytes()}
         if self.spec.device.type == "cuda":
             room[Tier.DEVICE] = torch.cuda.mem_get_info(self.spec.device)[1]
         for tier, available in room.items():
@@ -151,7 +150,7 @@ class CellSetup:
                     "to give: use a smaller --scale or --embedding-dim"
                 )
                 return Support(Verdict.INFEASIBLE, reason)
-        folder, free = scratch.free_bytes()
+        folder, free = locks.free_bytes()
         if on_disk > free:
             reason = (
                 f"needs {on_disk / 1e9:.1f} GB at {folder}, {free / 1e9:.1f} GB are free there: set TMPDIR to a "
@@ -163,7 +162,7 @@ class CellSetup:
 
 def _budget(cell: Cell) -> Budget:
     if cell.host_budget_bytes is not None:
-        return HostBytes(total_bytes=cell.host_budget_bytes)
+        return HostBytes(total_bytes=cell.host_budget_bytes, device_bytes=cell.device_budget_bytes)
     if cell.device_budget_bytes is not None:
         return DeviceBytes(total_bytes=cell.device_budget_bytes)
     if cell.cache_ratio is not None:

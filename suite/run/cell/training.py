@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-from suite.run.cell.device_prefetcher import DevicePrefetcher
-from suite.run.cell.feed import Feed, OnBatch
+from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from workloads.batch import Batch, Workload
 from workloads.dlrm import build_dlrm, initial_rows
@@ -89,7 +88,7 @@ def synchronize(device: torch.device) -> None:
 
 
 @dataclass(frozen=True)
-class Run:
+class StepsRun:
     """A run of steps.
 
     Attributes:
@@ -145,7 +144,7 @@ class Trainer:
         on_step: OnStep = lambda _: None,
         on_scores: OnScores | None = None,
         embeddings_only: bool = False,
-    ) -> Run:
+    ) -> StepsRun:
         """Train `steps` more steps; with `embeddings_only` without the MLPs, with a sum as the logit."""
         data_s = self._batches.fill(steps + self._system.look_ahead - len(self._announced))
         self._model.train()
@@ -158,7 +157,7 @@ class Trainer:
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s = time.perf_counter() - start
-        return Run(duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
+        return StepsRun(duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one batch, `[batch]`, in evaluation mode; no row changes."""

@@ -1,6 +1,9 @@
 """Displays of a run's progress: lines for logs, a live status in a terminal, JSON for programs, or warnings only."""
 
+import io
 import json
+import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +15,7 @@ from rich.text import Text
 
 from suite.records.command_line import ShownConsole, only_shown, printable
 from suite.records.record import Status
-from suite.run.messages import Progress
+from suite.run.worker import Progress
 
 PROGRESS_EVERY_S = 10.0
 """Minimum seconds between progress lines of plain output: logs are read afterwards."""
@@ -184,3 +187,18 @@ class LiveDisplay(Display):
             self._status.update(Text(line))
         else:
             self._console.print(Text(line, style=style))
+
+
+def make_display(quiet: bool, as_json: bool, *, stream: TextIO | None = None) -> Display:
+    """Make the display for the flags and the stream (standard output by default).
+
+    JSON takes precedence over quiet: a program that reads events needs all of them. A live display needs a terminal
+    with cursor movement, and is not used under `NO_COLOR` or in CI.
+    """
+    stream = stream or sys.stdout or io.StringIO()  # None if Python was started without standard output
+    if as_json:
+        return JsonDisplay(stream)
+    if quiet:
+        return QuietDisplay(stream)
+    plain = any(os.environ.get(name) for name in ("NO_COLOR", "CI")) or os.environ.get("TERM") == "dumb"
+    return PlainDisplay(stream) if plain or not stream.isatty() else LiveDisplay(stream)

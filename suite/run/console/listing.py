@@ -11,7 +11,7 @@ from rich.console import Console
 
 from suite.records.record import Cell
 from suite.records.scales import DISK_SCALES, SCALES
-from suite.run.console.choices import Device, choose_device
+from suite.run.console.options import Device, choose_device
 from suite.run.runner import Runner
 from systems import registry, selection
 from workloads.schema import DATASETS, SCHEMAS, DatasetSchema

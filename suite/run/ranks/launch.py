@@ -16,10 +16,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from suite.records.record import Cell, Status
 from suite.records.scales import scale_of
-from suite.run.cell.reporter import Reporter
-from suite.run.kill import kernel_kills
-from suite.run.messages import CellResult
 from suite.run.ranks.rank import LOST, run_rank
+from suite.run.resources import kernel_kills
+from suite.run.worker import CellResult, Reporter
 
 _CONNECT_S = 20
 """Timeout in seconds of torchrun's store. Another program on its port never answers."""
@@ -44,7 +43,7 @@ def launch(cell: Cell, reporter: Reporter) -> CellResult:
         except (RendezvousConnectionError, RendezvousTimeoutError) as error:
             reason = f"the ranks did not meet at {cell.rendezvous}: {error}; is it this or another of the machines, "
             return CellResult(status=Status.CRASHED, reason=f"{reason}and is its port free?")
-        return min(_told(folder).items())[1]
+        return min(_results(folder).items())[1]
 
 
 def _environment(cell: Cell, here: int) -> dict[str, str]:
@@ -80,7 +79,7 @@ def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
                 "store_type": "file" if alone else "tcp",
             },
             max_restarts=0,
-            # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.cell.forkserver`
+            # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.forkserver`
             start_method="fork" if cell.device == "cpu" else "spawn",
             local_addr="127.0.0.1" if alone else None,
             logs_specs=DefaultLogsSpecs(log_dir=str(folder / f"torchrun-{attempt}")),
@@ -95,7 +94,7 @@ def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
             return
 
 
-def _told(folder: Path) -> dict[int, CellResult]:
+def _results(folder: Path) -> dict[int, CellResult]:
     """Results that ranks have written, by rank."""
     return {int(path.stem): CellResult.model_validate_json(path.read_text()) for path in folder.glob("[0-9]*.json")}
 
@@ -107,7 +106,7 @@ def _failed(failures: Mapping[int, ProcessFailure], folder: Path, *, kernel_kill
             return CellResult(status=Status.OOM_HOST, reason=f"the kernel killed rank {rank} for want of memory")
         if failure.exitcode == -signal.SIGKILL:
             return CellResult(status=Status.CRASHED, reason=f"rank {rank} was killed from outside (SIGKILL)")
-    told = sorted(_told(folder).items(), key=lambda item: (LOST in item[1].reason, item[0]))
+    told = sorted(_results(folder).items(), key=lambda item: (LOST in item[1].reason, item[0]))
     if told and LOST not in told[0][1].reason:
         return told[0][1]
     for rank, failure in failures.items():

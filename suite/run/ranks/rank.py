@@ -10,27 +10,29 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from suite.records.measured import Ranks
+from suite.records.measured import Memory, Ranks, RankShare, Traffic
 from suite.records.record import Cell, Measurement, Status
+from suite.records.scales import scale_of
 from suite.records.store import write_atomically
-from suite.run import memory_probes
+from suite.run import resources
 from suite.run.cell.experiment import first_failure, measure
-from suite.run.cell.failures import describe, status_of
 from suite.run.cell.feed import FeedPlan
-from suite.run.cell.reporter import Reporter
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import multiply_in
-from suite.run.messages import CellResult
-from suite.run.ranks import account, group
-from suite.run.ranks.training import RankTrainer, parts_of
-from suite.run.ranks.verify import verify_ranks
+from suite.run.ranks.data_parallel import RankTrainer, all_gather_object, parts_of, verify_ranks
+from suite.run.worker import CellResult, Reporter, describe, status_of
 from systems.contract import Verdict
 from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
@@ -81,7 +83,7 @@ def _failed(error: Exception, rank: int) -> CellResult:
 def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     reporter.phase("meet")
-    device = group.join(cell, folder)
+    device = _join(cell, folder)
     reporter.phase("support")
     setup = CellSetup.of(cell)
     setup = replace(setup, spec=replace(setup.spec, device=device))
@@ -89,14 +91,14 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
         reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"
         return CellResult(status=Status.UNSUPPORTED, reason=reason)
     # all ranks use the first rank's answer: free memory differs between calls
-    support = group.of_all(setup.support())[0]
+    support = all_gather_object(setup.support())[0]
     if support.verdict is Verdict.YES and not setup.workload.batches(Split.TEST):
         return CellResult(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
     if support.verdict is not Verdict.YES:
         return CellResult(status=Status(support.verdict), reason=support.reason)
     reporter.phase("verify")
     verification = verify_ranks(setup, beat=reporter.beat)
-    passed = all(group.of_all(verification.passed))
+    passed = all(all_gather_object(verification.passed))
     if not passed:
         return CellResult(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
     multiply_in(tf32=cell.tf32)
@@ -108,31 +110,137 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
 def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
     """Build the system at full size, train, count and evaluate. Returns the measurement over all ranks."""
     cell, device = setup.cell, setup.spec.device
-    memory_probes.reset_peaks(device)
-    baseline_bytes = memory_probes.rss_bytes()
+    resources.reset_peaks(device)
+    baseline_bytes = resources.rss_bytes()
     plan = FeedPlan(producers=0, threads=torch.get_num_threads())
     reporter.phase("build")
     feed = parts_of(setup.workload, device)
     system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat, kind=RankTrainer)
-    sent = account.SentBytes()
+    sent = SentBytes()
     measured, trained_s = measure(
         setup, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
     )
-    share = account.share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
+    share = share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
     ranks = Ranks(
         backend="nccl" if cell.device == "cuda" else "gloo",
         steps=cell.counted_steps,
         steps_per_s=cell.train_steps / trained_s,
-        shares=tuple(group.of_all(share)),
+        shares=tuple(all_gather_object(share)),
     )
-    traffics = [one for one in group.of_all(measured.traffic) if one is not None]
+    traffics = [one for one in all_gather_object(measured.traffic) if one is not None]
     return measured.model_copy(
         update={
             "same_kernel_as": None,
             "shares_process": False,
             "busy_between_steps": False,
-            "memory": account.memory_of_all(group.of_all(measured.memory)),
-            "traffic": account.traffic_of_all(traffics) if traffics else None,
+            "memory": memory_of_all(all_gather_object(measured.memory)),
+            "traffic": traffic_of_all(traffics) if traffics else None,
             "ranks": ranks,
         }
     )
+
+
+def _join(cell: Cell, folder: Path) -> torch.device:
+    """Join the group. Returns the device of this rank.
+
+    gloo transfers tensors on the host, NCCL tensors on a GPU. A collective times out before a cell may be silent for
+    too long; gloo's own timeout is half an hour.
+    """
+    device = torch.device("cpu")
+    if cell.device == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl",
+        init_method="env://" if cell.rendezvous else f"file://{folder}/group",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=0.75 * scale_of(cell.scale, on_drive=False).stall_s),
+    )
+    return device
+
+
+class SentBytes(TorchDispatchMode):
+    """Counts bytes that this rank sends to others inside the context, without the all-reduce of dense layers.
+
+    Attributes:
+        ids: Bytes of integer tensors: ids, and lengths of bags.
+        pooled: Bytes of floating tensors: pooled vectors, and their gradients.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ids = self.pooled = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - torch's signature
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        if func.namespace == "c10d":
+            self._count(func._schema.name.partition("::")[2], args)
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, name: str, args: tuple[Any, ...]) -> None:
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        given = [leaf for leaf in tree_leaves(args[1]) if isinstance(leaf, Tensor)] if len(args) > 1 else []
+        total = sum(tensor.nbytes for tensor in given)
+        if name == "alltoall_base_":
+            splits: Sequence[int] = args[4] or [1] * ranks
+            others = total - total * splits[rank] // max(1, sum(splits))
+        elif "reduce_scatter" in name:
+            others = total - total // ranks
+        elif "allgather" in name:
+            others = total * (ranks - 1)
+        else:
+            return
+        if given[0].is_floating_point():
+            self.pooled += others
+        else:
+            self.ids += others
+
+
+def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, steps: int) -> RankShare:
+    """This rank's traffic in the counted steps, which are the last ones, and its memory."""
+    memory = measured.memory
+    counted = measured.traffic or Traffic(steps=steps)
+    ahead = system.look_ahead  # ids of this many batches were sent before counting
+    optimizer = system.spec.optimizer
+    widths = {
+        name: 4 * table.embedding_dim + optimizer.state_bytes(table.embedding_dim)
+        for name, table in system.tables.items()
+    }
+    return RankShare(
+        table_bytes=sum(shard.rows * widths[shard.table] for shard in system.shards),
+        device_bytes=sum(memory.anatomy_bytes.get(f"device/{purpose}", 0) for purpose in ("rows", "state")),
+        host_peak_rss_bytes=memory.host_peak_rss_bytes,
+        device_reserved_bytes=memory.device_reserved_bytes,
+        lookups=counted.lookups,
+        unique_ids=counted.unique_ids,
+        unique_misses=counted.unique_misses,
+        ids_bytes=sent.ids * steps // (steps - ahead) if steps > ahead else None,
+        pooled_bytes=sent.pooled,
+    )
+
+
+def memory_of_all(each: Sequence[Memory]) -> Memory:
+    """Sums over ranks; peaks may have occurred at different times."""
+    purposes = dict.fromkeys(key for memory in each for key in memory.anatomy_bytes)
+    sums = {name: _sum(getattr(one, name) for one in each) for name in Memory.model_fields if name != "anatomy_bytes"}
+    anatomy = {key: sum(memory.anatomy_bytes.get(key, 0) for memory in each) for key in purposes}
+    return Memory.model_validate({**sums, "anatomy_bytes": anatomy})
+
+
+def traffic_of_all(each: Sequence[Traffic]) -> Traffic:
+    """Sums over ranks; ranges of a table that is cut are disjoint, so no row is counted twice."""
+    names = ("lookups", "unique_ids", "unique_misses", "lookup_misses", "bytes_fetched", "bytes_written_back")
+    sums = {name: _sum(getattr(traffic, name) for traffic in each) for name in names}
+    overflow = max(traffic.overflow_batches for traffic in each)
+    return Traffic(steps=each[0].steps).model_copy(update={**sums, "overflow_batches": overflow})
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)

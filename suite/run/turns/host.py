@@ -11,14 +11,12 @@ from functools import cache
 import torch
 
 from suite.records.record import Status
-from suite.run.cell.feed import PreloadedBatches
+from suite.run.cell.feed import PreloadedBatches, open_workload
 from suite.run.cell.host_budget import host_budget
-from suite.run.cell.reporter import Reporter
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, multiply_in
-from suite.run.memory_probes import drive_traffic
-from suite.run.messages import Ack, Build, CellResult, Clear, Host, Request, RunSteps, StepTiming
+from suite.run.resources import drive_traffic
+from suite.run.worker import Ack, Build, CellResult, Clear, Host, Reporter, Request, RunSteps, StepTiming
 from systems.contract import EmbeddingSystem
 from workloads.dlrm import initial_rows
 
@@ -34,25 +32,25 @@ def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> CellR
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
-        host = _Host(setup, reporter, stack)
-        answer: Ack | StepTiming = Ack()
-        reporter.send(answer)
+        systems = TimedSystems(setup, reporter, stack)
+        reporter.send(Ack())
         for request in requests:
+            answer: Ack | StepTiming = Ack()
             match request:
                 case Build(name=name):
                     reporter.phase(f"build {name}")
-                    answer = host.build(name)
+                    systems.build(name)
                 case RunSteps(name=name, steps=steps, embeddings_only=embeddings_only):
-                    answer = host.turn(name, steps, embeddings_only)
+                    answer = systems.turn(name, steps, embeddings_only)
                 case Clear():
-                    answer = host.clear()
+                    systems.clear()
                 case _:
                     return CellResult(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
             reporter.send(answer)
     return CellResult(status=Status.CRASHED, reason="the requests of a host ended")
 
 
-class _Host:
+class TimedSystems:
     """Systems of one setting, and the batches that they share."""
 
     def __init__(self, setup: Host, reporter: Reporter, stack: ExitStack) -> None:
@@ -67,37 +65,33 @@ class _Host:
         elements = sum(rows for _, rows in workload.tables) * cell.embedding_dim
         builds = 1 if cell.host_budget_bytes is not None else cell.builds
         self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
-        self._asked: dict[str, CellSetup] = {}
-        self._trainers: dict[str, Trainer] = {}
-        self._systems: dict[str, EmbeddingSystem] = {}
+        self._setups: dict[str, CellSetup] = {}
+        self._built: dict[str, tuple[EmbeddingSystem, Trainer]] = {}
 
-    def clear(self) -> Ack:
+    def clear(self) -> None:
         """Free all systems, and restart with the first batch."""
-        self._trainers.clear()
-        self._systems.clear()
+        self._built.clear()
         self._batches.rewind()
         gc.collect()  # frees the rows of systems in reference cycles
-        return Ack()
 
-    def build(self, name: str) -> Ack:
+    def build(self, name: str) -> None:
         """Build a system at full size with its DLRM."""
-        if name not in self._asked:
-            self._asked[name] = CellSetup.of(self._cells[name])
-        setup = self._asked[name]
+        if name not in self._setups:
+            self._setups[name] = CellSetup.of(self._cells[name])
+        setup = self._setups[name]
         budget = self._stack.enter_context(host_budget(setup))
-        self._systems[name], self._trainers[name] = setup.build(
+        self._built[name] = setup.build(
             self._batches.reader(), total_steps=self._steps, beat=self._beat, make=self._rows
         )
         if budget is not None:
             budget.apply()
-        return Ack()
 
     def turn(self, name: str, steps: int, embeddings_only: bool) -> StepTiming:
         """Train a system `steps` more steps; with rows on a drive, then wait until all writes are on it."""
-        system, on_drive = self._systems[name], self._asked[name].on_drive
+        (system, trainer), on_drive = self._built[name], self._setups[name].on_drive
         system.reset_counters()
         before = drive_traffic()
-        run = self._trainers[name].run(steps, on_step=lambda _: self._beat(), embeddings_only=embeddings_only)
+        run = trainer.run(steps, on_step=lambda _: self._beat(), embeddings_only=embeddings_only)
         after = drive_traffic()
         if on_drive:
             os.sync()  # so that its pending writes do not delay the next system
@@ -107,5 +101,5 @@ class _Host:
             loss=run.loss.hex(),
             read_bytes=after[0] - before[0],
             written_bytes=after[1] - before[1],
-            rows_read=system.counters().rows_fetched if on_drive else None,
+            rows_read=system.counters().rows_from_drive if on_drive else None,
         )

@@ -155,7 +155,7 @@ def most_sets(tables: Sequence[int], slots: int) -> int:
 
 
 def taken_for_prime(number: int) -> bool:
-    """What the program takes for a prime: from 3 on all that no number from 3 to below its square root divides."""
+    """Whether the program takes a number for a prime: from 3 on, if no number from 3 to below its root divides it."""
     if number < 3:
         return False
     divisor = 3

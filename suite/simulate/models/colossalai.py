@@ -10,7 +10,7 @@ from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting
 from suite.simulate.trace import Int32s, Seen, Trace
 
 _WARM_SHARE = 0.7
-"""Of the slots, filled before the first batch; its `warmup_ratio`."""
+"""Share of the slots filled before the first batch; its `warmup_ratio`."""
 
 _ABSENT = -1
 _MOST = 2**32 - 1
@@ -78,7 +78,7 @@ class _RankedRows:
         self._resident[:warm] = True
 
     def missed(self, rows: Int32s) -> Bools:
-        """Which rows of a batch are absent, bool `[u]`."""
+        """Whether each row of a batch is absent, bool `[u]`."""
         missed: Bools = ~self._resident[self._ranks[rows]]
         return missed
 

@@ -21,7 +21,7 @@ WAYS = 32
 EMPTY = -1
 
 _FAR = 16
-"""How many rows ahead a loop asks for memory."""
+"""Rows by which a loop asks for memory ahead."""
 _LANE_BITS = 5
 _COUNT_BITS = 40
 _MOST_LFU_SETS = 2**24 - 2
@@ -148,7 +148,7 @@ class FbgemmCacheModel(CacheModel):
 
 
 def uvm_cache_stats(tally: Tally) -> dict[str, int]:
-    """What fbgemm's `get_uvm_cache_stats` says after these batches, in its order; with LFU it fills the last only.
+    """Fbgemm's `get_uvm_cache_stats` after these batches, in its order; with LFU it fills the last only.
 
     Source: fbgemm v1.8.0, `UVMCacheStatsIndex` in split_table_batched_embeddings_ops_training.py and the kernels.
     """
@@ -163,7 +163,7 @@ def uvm_cache_stats(tally: Tally) -> dict[str, int]:
 
 
 def cache_miss_counter(tally: Tally) -> tuple[int, int]:
-    """What fbgemm's `get_cache_miss_counter` says: lookups with any absent row, and absent distinct rows."""
+    """Fbgemm's `get_cache_miss_counter`: lookups with any absent row, and absent distinct rows."""
     return tally.details["calls_with_misses"], tally.unique_misses
 
 

@@ -1,4 +1,4 @@
-"""What a simulated cache is: it sees batches one after another, and counts what it would have moved."""
+"""Base class of simulated caches, which see batches one after another and count what they would have moved."""
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -63,7 +63,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Which batches of a trace are replayed, from 0 to `stop`, and from which on they are counted."""
+    """Batches 0 to `stop` of a trace are replayed, and counted from `counted_from` on."""
 
     counted_from: int
     stop: int
@@ -71,7 +71,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a simulated cache is built from: what will be replayed, and the cached rows asked for."""
+    """Arguments of a simulated cache: what will be replayed, and the cached rows asked for."""
 
     trace: Trace
     span: Span
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class RowBytes:
-    """What one row weighs: bytes of its weights, and the optimizer whose state belongs to it."""
+    """Size of one row: bytes of its weights, and the optimizer whose state belongs to it."""
 
     weights: int
     optimizer: SparseOptimizer
@@ -110,7 +110,7 @@ class CacheModel(ABC):
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Allowed values by parameter name, the default first."""
     source: ClassVar[str]
-    """Where the rules come from."""
+    """Source of the rules."""
     bypasses: ClassVar[bool] = False
     """A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`."""
     moves_state: ClassVar[bool] = True
@@ -131,7 +131,7 @@ class CacheModel(ABC):
 
     @property
     def look_ahead(self) -> int:
-        """How many batches are announced before one is stepped."""
+        """Batches that are announced before one is stepped."""
         return 0
 
     def announce(self, batch: Seen) -> None:  # noqa: B027 - most policies do not look ahead

@@ -36,7 +36,7 @@ ALL = (
     "fbgemm_uvm_caching[policy=lfu]",
     "uvm",
 )
-"""What `all` stands for, bounds aside."""
+"""Policies that `all` stands for, bounds aside."""
 
 
 def parse_policies(text: str) -> list[Variant]:

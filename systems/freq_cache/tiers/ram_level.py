@@ -29,9 +29,6 @@ class RamTier(FileTier):
         ram_bytes: Of records and of the index of their places.
         keys: Of rows that leave the slots: the lowest lose their places first, and of equal ones who has it longest.
             Called on the thread that writes rows back.
-
-    Attributes:
-        ram_rows_read: How many records were read from RAM.
     """
 
     def __init__(
@@ -52,7 +49,6 @@ class RamTier(FileTier):
         self._records = layout.empty(self.ram_rows)
         self._moving = threading.Lock()
         """Held by the thread that looks up or changes who has which place."""
-        self.ram_rows_read = 0
 
     def read(self, rows: Tensor, out: Tensor) -> None:
         with self._moving:

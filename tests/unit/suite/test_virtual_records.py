@@ -13,9 +13,9 @@ from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.groups import group_records
 from suite.records.record import Record, Status
 from suite.records.store import RecordStore
-from suite.run.messages import StepTiming
-from suite.run.turns.arrangement import Participant, TimingGroup
-from suite.run.turns.contest import _ratios
+from suite.run.turns.groups import Participant, TimingGroup
+from suite.run.turns.timing import current_ratios
+from suite.run.worker import StepTiming
 from suite.tables.comparison import comparison
 from suite.tables.sheet import to_markdown
 from suite.tables.verdict import verdict
@@ -73,7 +73,7 @@ def test_tables_have_a_caption_and_no_speed_even_of_files_that_hold_one() -> Non
     text = to_markdown(sheet)
     assert CAPTION in text
     assert VIRTUAL_DEVICE in text
-    heads = {column.words for block in sheet.blocks for table in block.tables for column in table.columns}
+    heads = {column.words for table in sheet.tables for frame in table.frames for column in frame.columns}
     assert not heads & set(SPEEDS), heads
     assert {"AUROC", "hit rate", "GPU GB allocated"} <= heads
     assert "full_gpu (again)" not in text
@@ -144,9 +144,9 @@ def test_ratios_are_not_told_while_turns_are_taken() -> None:
         base, other = (
             Participant(name=name, record=record(name, where=one), own_process=False) for name in ("full_gpu", "cache")
         )
-        contest = TimingGroup(entrants=(base, other), way="one process", turns=1, steps=1)
+        contest = TimingGroup(participants=(base, other), isolation="one process", turns=1, steps=1)
         taken = [[StepTiming(seconds=1.0, wait_s=0.0, loss="0x1p-1")]]
-        return _ratios(contest, {"full_gpu": taken, "cache": taken})
+        return current_ratios(contest, {"full_gpu": taken, "cache": taken})
 
     assert ratios(environment()) == {"cache": 1.0}
     assert ratios(virtual()) == {}

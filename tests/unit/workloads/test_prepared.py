@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from workloads import DataError
 from workloads.batch import DataKind
-from workloads.errors import DataError
 from workloads.manifest import Settings
 from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload, find_prepared
-from workloads.split import Split
+from workloads.schema import Split
 
 ROWS = 98  # 84 train, 7 validation, 7 test
 

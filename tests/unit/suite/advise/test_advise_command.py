@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 from suite.advise.advise import Advice, _published
 from suite.advise.case import Case
 from suite.advise.command import advise_command
-from suite.run.cell.stream import open_workload
-from suite.run.plan import Options, plan_cells
-from systems.registry import Variant
+from suite.run.cell.feed import open_workload
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from tests.unit.suite.run.console.command_scenes import prepared_kaggle
 
 app = typer.Typer()
@@ -86,7 +86,7 @@ def test_systems_without_a_model_are_named_with_the_reason() -> None:
     [
         ("full_gpu", {}, 81),
         ("freq_cache", {}, 50),
-        ("freq_cache", {"cache_ratios": (0.05,)}, None),
+        ("freq_cache", {"cache_ratio": "0.05"}, None),
         ("full_gpu", {"batch_size": 4096}, None),
         ("fbgemm_uvm", {}, None),
     ],
@@ -94,9 +94,9 @@ def test_systems_without_a_model_are_named_with_the_reason() -> None:
 def test_published_rates_stand_beside_the_system_that_moves_the_same_rows(
     system: str, changes: dict[str, object], published: float | None
 ) -> None:
-    setting = {"device": "cuda", "scale": "full", "batch_size": 16384, "cache_ratios": (0.01,)} | changes
-    options = Options(systems=(Variant(system),), workloads=("criteo_kaggle",), **setting)
-    cell = plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
+    setting = {"scale": "full", "batch_size": 16384, "cache_ratio": "0.01"} | changes
+    options = Options(systems=system, workloads="criteo_kaggle", **setting)
+    cell = plan_cells(options, device="cuda", host_bytes=1 << 40)[0][0]
     assert _published(cell, Case.of(cell, open_workload(cell))) == published
 
 

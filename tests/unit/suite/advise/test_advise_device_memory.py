@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from suite.advise.case import CACHING, Case
+from suite.records.command_line import OptimizerName, ScaleName
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.run.cell.stream import open_workload
-from suite.run.plan import Options, plan_cells
+from suite.run.cell.feed import open_workload
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from systems.contract import EmbeddingSystem, Tier
 from systems.freq_cache import sizing
-from systems.registry import Variant
 
 FILE = Path(__file__).resolve().parents[4] / "results" / "device_memory" / "memory.json"
 DOCS = FILE.parents[2] / "docs"
@@ -40,14 +41,13 @@ def test_pages_say_how_near_predictions_are() -> None:
 
 def case_of(cell: dict[str, Any]) -> Case:
     options = Options(
-        systems=(Variant.parse(cell["system"]),),
-        workloads=(cell["workload"],),
-        device="cuda",
-        scale="full",
-        optimizer=cell["optimizer"],
-        cache_ratios=(cell["cache_ratio"],),
+        systems=cell["system"],
+        workloads=cell["workload"],
+        scale=ScaleName.FULL,
+        optimizer=OptimizerName(cell["optimizer"]),
+        cache_ratio=str(cell["cache_ratio"]),
     )
-    (planned,) = plan_cells(options, datasets=None, host_bytes=1 << 40)[0]
+    (planned,) = plan_cells(options, device="cuda", host_bytes=1 << 40)[0]
     return Case.of(planned, open_workload(planned))
 
 

@@ -33,7 +33,7 @@ def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
     newer = record("cache", samples_per_s=0.8 * BASELINE, started_at=NEXT_DAY, where=environment(code="changed"))
     for records in ([older, newer], [newer, older]):
         run = read_run("RUN_A", run_at(tmp_path, shuffled(records)))
-        assert [row.ratio for row in run.rows] == [pytest.approx(0.8)]
+        assert [row.ratio.value for row in run.rows] == [pytest.approx(0.8)]
 
 
 def test_system_with_a_wrong_answer_has_no_speed(tmp_path):

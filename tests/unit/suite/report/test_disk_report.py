@@ -45,14 +45,14 @@ def test_rows_on_a_drive_are_in_no_other_ranking_though_they_offload_from_the_sa
     assert len(leaderboards(both.groups)) == len(leaderboards(plain.groups)) == 1
     assert {row.cell.host_budget_bytes for row in leaderboards(both.groups)[0].rows} == {None}
     assert throughput_by_bytes(drive) is None
-    assert paper_sheet(drive.groups).blocks == ()
+    assert paper_sheet(drive.groups).tables == ()
     papers = [paper_sheet(one.groups) for one in (both, plain)]
     assert papers[0].frame.equals(papers[1].frame)
 
 
 def test_the_sheet_has_a_line_per_step_budget_and_system_as_raw_numbers():
     sheet = disk_sheet(sweep().groups)
-    assert disk_sheet(source(disk_run()).groups).blocks == ()
+    assert disk_sheet(source(disk_run()).groups).tables == ()
     frame = sheet.frame
     assert sorted(frame["host_budget_bytes"].unique()) == [512 * MIB, GIB, 2 * GIB]
     assert len(frame) == 2 * (4 + 4 + 3)

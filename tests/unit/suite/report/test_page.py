@@ -73,7 +73,7 @@ def test_every_cell_of_every_sheet_is_on_the_page_with_the_number_it_sorts_by() 
     expected = [
         cell
         for sheet in (comparison(groups), *sheets(groups))
-        for block in sheet.blocks
+        for block in sheet.tables
         for line in block.shown((*block.columns, *block.more)).itertuples(index=False)
         for cell in line
     ]
@@ -85,7 +85,7 @@ def test_caveats_come_before_verdicts_and_these_before_figures_and_tables() -> N
     assert made(cpu_run()).index(CPU_CAVEAT) < made(cpu_run()).index('id="verdict"')
     text = unescape(made(gpu_run(), throughput_by_bytes=SVG))
     assert CPU_CAVEAT not in text
-    (summary,) = [block.summary for block in comparison(group_records(gpu_run())).blocks]
+    (summary,) = [block.summary for block in comparison(group_records(gpu_run())).tables]
     assert text.index(summary) < text.index("<svg") < text.index("<table")
 
 

@@ -26,7 +26,7 @@ def test_every_system_has_a_line_over_its_sizes_with_intervals_beside_the_noise_
     points = drawn_points(axes)
     assert points.keys() == {"cache", "torchrec_uvm"}
     expected = [
-        (group.cell.cache_ratio * GB + GB // 1000, row.ratio, row.ratio_low, row.ratio_high)
+        (group.cell.cache_ratio * GB + GB // 1000, row.ratio.value, row.ratio.low, row.ratio.high)
         for group in given.groups
         for row in merged_rows(group)
         if row.system == "cache"

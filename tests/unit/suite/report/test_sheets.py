@@ -27,7 +27,7 @@ from tests.unit.suite.report.report_scenes import (
     baseline,
     disk_run,
     lines_of,
-    only_block,
+    only_table,
     sized,
     two_machines,
     unverified,
@@ -46,7 +46,7 @@ def made(records: list[Record]) -> dict[str, Sheet]:
 def line_of(sheet: Sheet, system: str, **cells: str) -> dict[str, str]:
     (line,) = [
         line
-        for block in sheet.blocks
+        for block in sheet.tables
         for line in lines_of(block)
         if line["system"] == system and all(line[name] == text for name, text in cells.items())
     ]
@@ -81,8 +81,8 @@ def test_order_of_records_does_not_matter():
 def test_every_measured_line_names_its_records_and_columns_have_names_of_their_own():
     records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
     for sheet in sheets(group_records(records.values())):
-        for block in sheet.blocks:
-            for table in block.tables:
+        for block in sheet.tables:
+            for table in block.frames:
                 assert len({column.words for column in table.columns}) == len(table.columns)
             for line in block.lines:
                 keys = line.get("records", "").split()
@@ -99,15 +99,15 @@ def test_two_machines_never_share_a_block_and_no_two_headings_are_the_same(name)
     machine_of = {run.key: run.environment.machine for run in given}
     sheet = made(given)[name]
     machines = [
-        {machine_of[key] for line in block.lines for key in line.get("records", "").split()} for block in sheet.blocks
+        {machine_of[key] for line in block.lines for key in line.get("records", "").split()} for block in sheet.tables
     ]
     assert [len(found) for found in machines] == [1, 1, 1]
-    assert len({block.heading for block in sheet.blocks}) == len(sheet.blocks)
+    assert len({block.heading for block in sheet.tables}) == len(sheet.tables)
 
 
 def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
     sheet = made(baseline([1, 1, 1], noise=0.001))["paper"]
-    block = only_block(sheet)
+    block = only_table(sheet)
     ours, colossal, _ = lines_of(block)
     assert float(ours.pop("it/s")) == 100
     assert ours == {
@@ -134,7 +134,7 @@ def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
 def test_published_rows_are_verbatim(workload):
     with (ROOT / "suite" / "records" / "published.csv").open(encoding="utf-8", newline="") as file:
         expected = [fields for fields in csv.DictReader(file) if fields["workload"] == workload]
-    block = only_block(made([record("a", setting={"workload": workload})])["paper"])
+    block = only_table(made([record("a", setting={"workload": workload})])["paper"])
     found = [line for line in lines_of(block) if line["row is"] == "published"]
     assert len(found) == len(expected) == 2
     columns = {
@@ -154,11 +154,11 @@ def test_published_rows_are_verbatim(workload):
 
 def test_paper_says_what_gb_means_and_what_labels_are_worth():
     synthetic, real = (made([record("a", setting=setting)])["paper"] for setting in ({}, {"data": "real"}))
-    assert NOTE in only_block(synthetic).notes
-    assert any("do not compare" in note for note in only_block(synthetic).notes)
-    assert not any("do not compare" in note for note in only_block(real).notes)
+    assert NOTE in only_table(synthetic).notes
+    assert any("do not compare" in note for note in only_table(synthetic).notes)
+    assert not any("do not compare" in note for note in only_table(real).notes)
     other = made([record("a", setting={"workload": "criteo_kaggle@drift"})])["paper"]
-    assert "The paper has no rows for this dataset." in only_block(other).notes
+    assert "The paper has no rows for this dataset." in only_table(other).notes
 
 
 def test_paper_shows_what_failed_and_what_was_not_verified():
@@ -166,7 +166,7 @@ def test_paper_shows_what_failed_and_what_was_not_verified():
     assert line_of(sheet, "bare")["row is"] == "measured, not verified"
     failed = line_of(sheet, "reference")
     assert (failed["row is"], failed["AUROC"], failed["it/s"]) == ("oom_device", "n/a", "n/a")
-    assert "reference: oom_device in phase build: needs 17.3 GB, the device has 16 GB" in only_block(sheet).notes
+    assert "reference: oom_device in phase build: needs 17.3 GB, the device has 16 GB" in only_table(sheet).notes
 
 
 def test_cpu_says_cpu_and_has_no_gpu_memory():
@@ -188,7 +188,7 @@ def test_leaderboard_lists_every_budget_and_says_how_each_was_compared():
     sheet = made(records)["leaderboard"]
     found = [
         (line["within"], line["place"], line["system"], line["compared with the first"])
-        for line in lines_of(only_block(sheet))
+        for line in lines_of(only_table(sheet))
         if line["within"] in ("4 MiB", "8 MiB")
     ]
     assert found == [
@@ -212,7 +212,7 @@ def test_leaderboard_lists_every_budget_and_says_how_each_was_compared():
 
 def test_ties_are_said_on_every_line_that_shares_a_place_and_a_single_build_has_no_interval():
     given = [*sized("a", [0.9] * 2, MIB), *sized("b", [0.901] * 2, MIB), *sized("c", [0.001] * 2, MIB)]
-    places = [line["place"] for line in lines_of(only_block(made(given)["leaderboard"]))]
+    places = [line["place"] for line in lines_of(only_table(made(given)["leaderboard"]))]
     assert places == ["1, too close to call", "1, too close to call", "3"]
     one = {"setting": {"builds": 1}}
     sheet = made([*sized("a", [0.8], MIB, **one), *sized("b", [0.4], MIB, **one)])["leaderboard"]
@@ -222,7 +222,7 @@ def test_ties_are_said_on_every_line_that_shares_a_place_and_a_single_build_has_
 
 def test_leaderboard_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
     sheet = made([*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 2.0)])["leaderboard"]
-    said = ["RAM over disk on a CPU" in block.caption for block in sheet.blocks]
+    said = ["RAM over disk on a CPU" in block.caption for block in sheet.tables]
     on_cpu = [board.groups[0].on_cpu for board in leaderboards(group_records([*gpu_run(), *disk_run()]))]
     assert sorted(said) == sorted(on_cpu) == [False, True]
 
@@ -232,10 +232,10 @@ def test_facts_of_a_leaderboard_hold_for_all_its_cells_and_headings_tell_two_of_
         *sized("a", [9.0, 9.1], MIB, where=environment(code="one")),
         *sized("a", [8.0, 8.1], MIB, where=environment(code="two"), setting={"cache_ratio": 0.5}),
     ]
-    said = only_block(made(given)["leaderboard"]).caption
+    said = only_table(made(given)["leaderboard"]).caption
     assert "cache ratio" not in said
     assert "of several versions, run them again to compare alike" in said
-    first, second = made([*given, *sized("a", [9.0], MIB, setting={"batch_size": 8192})])["leaderboard"].blocks
+    first, second = made([*given, *sized("a", [9.0], MIB, setting={"batch_size": 8192})])["leaderboard"].tables
     assert first.heading != second.heading
 
 
@@ -249,7 +249,7 @@ def test_anatomy_lists_the_largest_bytes_of_rounds_by_tier_and_purpose():
         record("wrong", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False)),
     ]
     sheet = made(given)["anatomy"]
-    lines = lines_of(only_block(sheet))
+    lines = lines_of(only_table(sheet))
     assert [(line["tier"], line["purpose"], line["bytes"]) for line in lines] == [
         ("device", "rows", "512,000"),
         ("device", "staging", "128,000"),
@@ -266,7 +266,7 @@ def test_optimal_is_of_the_round_that_was_counted_and_of_nobody_without_an_optim
     wrong = record("b", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False))
     given = [*rounds("cache", [9.0, 9.1, 9.2], least=optimum()), *rounds("b", [9.0], least=optimum()), wrong]
     sheet = made([*given, *rounds("c", [9.0])])["optimal"]
-    assert lines_of(only_block(sheet)) == [
+    assert lines_of(only_table(sheet)) == [
         {
             "system": "cache",
             "cache ratio": "1 %",

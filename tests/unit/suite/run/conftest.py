@@ -6,9 +6,10 @@ import textwrap
 import pytest
 
 from suite.run import runner as module
+from suite.run.forkserver import Forkserver
 from suite.run.process import run_in_process
 from suite.run.runner import Choice, Runner, exit_code
-from suite.run.start import Forkserver
+from suite.run.worker import RunCell
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment
 from tests.unit.suite.run.runner_scenes import CELLS, GENEROUS, Notebook, Turned, Workers
@@ -41,7 +42,7 @@ def run(tmp_path, monkeypatch):
 STAND_IN = """
 import importlib, sys
 from pathlib import Path
-from suite.run.cell import worker, forkserver
+from suite.run import worker, forkserver
 
 def main(fd):
     exec(Path({script!r}).read_text(), {{"fd": fd}})
@@ -74,7 +75,7 @@ def worker(body, tmp_path):
         body.write_text("import os, sys, time\n" + textwrap.dedent(text))
 
         def run(limits=GENEROUS, **changes):
-            return run_in_process(tiny_cell(), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
+            return run_in_process(RunCell(cell=tiny_cell()), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
 
         return run
 

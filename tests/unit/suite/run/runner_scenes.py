@@ -5,8 +5,8 @@ import numpy as np
 from suite.records.measured import Conditions, MachineState, Turns
 from suite.records.record import Status
 from suite.run.console.display import Display
-from suite.run.messages import CellResult, Progress
 from suite.run.process import Ended, Limits
+from suite.run.worker import CellResult, Progress
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, optimum, verification
 
@@ -50,17 +50,17 @@ class Workers:
     """Stands where processes are started: answers by system, and remembers who was asked."""
 
     def __init__(self, **outcomes):
-        self.outcomes, self.started, self.limits, self.optima = outcomes, [], [], []
+        self.outcomes, self.started, self.limits = outcomes, [], []
         self.weights = {}
 
-    def __call__(self, cell, *, optima, limits, log, rows, on_progress):
+    def __call__(self, request, *, limits, log, on_progress):
+        cell, rows = request.cell, request.rows
         rows.parent.mkdir(parents=True, exist_ok=True)
         weights = np.eye(3) * self.weights.get(cell.system, 1.0)
         numbers = {"early/weight": weights, "early/moved": np.ones(3)}
         np.savez(rows, table=np.array(["t"] * 3), id=np.arange(3), **numbers)
         self.started.append(cell.system)
         self.limits.append(limits)
-        self.optima.append(optima)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("what the worker printed")
         on_progress(Progress(phase="train", step=1, steps=2))

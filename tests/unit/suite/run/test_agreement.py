@@ -2,8 +2,6 @@
 
 import io
 import math
-import os
-import zipfile
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from suite.records.record import Check, Status, Verification
 from suite.run.agreement import compared, largest_difference, path_of, same_arithmetic
 from suite.run.cell.experiment import run_cell
-from suite.run.cell.reporter import Reporter
+from suite.run.worker import Reporter, RunCell
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, record
 
@@ -144,38 +142,6 @@ def test_rows_that_are_gone_or_damaged_are_noted_once_and_no_failure(tmp_path):
     assert compared(after, tmp_path) == []
 
 
-def in_place_of_rows(path):
-    """What may stand where the rows of a cell should, by name: a file's content, or what makes something else there."""
-    whole, odd, packed = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    np.savez(whole, **sample())
-    np.savez(odd, **{**sample(), "early/weight": np.array(["not", "numbers"])})
-    np.savez_compressed(packed, **{**sample(), "early/weight": np.zeros((ROWS, 1 << 12), np.float32)})
-    foreign = io.BytesIO()
-    with zipfile.ZipFile(foreign, "w") as archive:
-        for name in sample():
-            archive.writestr(name, "no array")
-    yield "no numbers", odd.getvalue()
-    yield "packed", packed.getvalue()
-    yield "no arrays", foreign.getvalue()
-    yield "one id", b"".join([whole.getvalue()[:200], bytes(1000), whole.getvalue()[1200:]])
-    yield "pipe", os.mkfifo
-    yield "folder", os.mkdir
-    yield "endless", lambda path: path.symlink_to("/dev/zero")
-    (path.parent / "elsewhere").write_bytes(whole.getvalue())
-    yield "elsewhere", lambda path: path.symlink_to("elsewhere")
-
-
-def test_what_is_no_rows_in_their_place_is_noted_and_not_waited_for(tmp_path):
-    full, other = kept(tmp_path, "full_gpu", sample()), kept(tmp_path, "freq_cache", sample())
-    path = path_of(tmp_path, other.key)
-    for name, made in in_place_of_rows(path):
-        path.rmdir() if path.is_dir() else path.unlink()
-        path.write_bytes(made) if isinstance(made, bytes) else made(path)
-        noted = compared([full, other], tmp_path)
-        assert [len(record.notes) for record in noted] == [1, 1], name
-        assert all(record.status is Status.OK for record in noted), name
-
-
 @given(place=st.integers(0, 10**6), by=st.integers(1, 255), end=st.booleans())
 def test_damage_anywhere_in_rows_is_a_difference_or_noted(whole, place, by, end):
     out, records = whole
@@ -219,7 +185,7 @@ def trained(out, system, **setting):
     cell = tiny_cell(system, **setting)
     key = f"{system}-{cell.setting}".replace(":", "-")
     blank = record(setting=ON_CPU).model_copy(update={"cell": cell, "key": key, "environment": environment(gpu=False)})
-    outcome = run_cell(cell, Reporter(io.BytesIO()), rows=path_of(out, blank.key))
+    outcome = run_cell(RunCell(cell=cell, rows=path_of(out, blank.key)), Reporter(io.BytesIO()))
     assert outcome.status is Status.OK, outcome.reason
     return blank.model_copy(update={"verification": outcome.verification, "measurement": outcome.measurement})
 

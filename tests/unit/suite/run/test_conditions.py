@@ -8,7 +8,7 @@ import pytest
 
 from suite.records.measured import Conditions, MachineState
 from suite.run import conditions
-from suite.run.conditions import MachineMonitor, disturbances, machine_state
+from suite.run.conditions import MachineMonitor, interference, machine_state
 
 
 class Machine:
@@ -81,7 +81,7 @@ def test_state_of_this_machine_has_what_every_linux_machine_says():
 )
 def test_each_disturbance_is_a_sentence(start, end, shares, sentence):
     seen = Conditions(start=MachineState(**start), end=MachineState(**end), **shares)
-    (said,) = disturbances(seen, wall_s=30)
+    (said,) = interference(seen, wall_s=30)
     assert said.startswith(sentence)
 
 
@@ -89,8 +89,8 @@ def test_quiet_machine_is_not_called_disturbed_because_of_the_cell_itself():
     start = MachineState(load=2.0, cpu_throttled=7, gpu_throttled_s=1.0, gpu_processes=0)
     end = start.model_copy(update={"load": 9.0, "gpu_throttled_s": 1.1, "cpu_celsius": 95.0})
     seen = Conditions(start=start, end=end, others_cpu_share=0.02, stolen_cpu_share=0.005)
-    assert disturbances(seen, wall_s=30) == ()
-    assert disturbances(Conditions(start=MachineState(), end=MachineState()), wall_s=30) == ()
+    assert interference(seen, wall_s=30) == ()
+    assert interference(Conditions(start=MachineState(), end=MachineState()), wall_s=30) == ()
 
 
 class FakeNvmlError(Exception):

@@ -14,10 +14,10 @@ from suite.records.record import Status
 from suite.records.scales import DISK_SCALES, SCALES
 from suite.records.store import RecordStore
 from suite.run.cell.setup import CellSetup
-from suite.run.console.choices import named_systems
-from suite.run.control_groups import CgroupUnavailable
+from suite.run.console.options import Options, named_systems
 from suite.run.memory_group import MemoryGroup
-from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells
+from suite.run.plan import fitted_to_epoch, plan_cells
+from suite.run.resources import CgroupUnavailable
 from systems.contract import Verdict
 from systems.selection import ALL_ON_RANKS, GROUPS, parse_systems
 from tests.faults.cells import tiny_cell
@@ -27,12 +27,15 @@ OURS = "freq_cache[look_ahead=4,tier=file]"
 
 
 def options(**changes):
-    values = {"systems": tuple(parse_systems("disk")), "workloads": ("criteo_kaggle",), "device": "cpu"}
-    return Options(**{**values, "scale": "small", "on_drive": True, **changes})
+    return Options(**{"systems": "disk", "workloads": "criteo_kaggle", "scale": "small", "tier": "disk", **changes})
+
+
+def planned(*, device="cpu", **changes):
+    return plan_cells(options(**changes), device=device, host_bytes=10**12)[0]
 
 
 def test_every_system_of_the_contest_runs_at_every_host_budget():
-    cells, _ = plan_cells(options(host_budgets=(1 << 27, 1 << 28)), datasets=None, host_bytes=10**12)
+    cells = planned(host_budget="128MiB,256MiB")
     assert [(cell.host_budget_bytes, cell.system) for cell in cells] == [
         (budget, str(system)) for budget in (1 << 27, 1 << 28) for system in parse_systems("disk")
     ]
@@ -42,7 +45,7 @@ def test_every_system_of_the_contest_runs_at_every_host_budget():
 @pytest.mark.parametrize("name", DISK_SCALES)
 def test_a_scale_on_a_drive_has_budgets_below_its_tables(name):
     scale = DISK_SCALES[name]
-    cells, _ = plan_cells(options(scale=name), datasets=None, host_bytes=10**12)
+    cells = planned(scale=name)
     assert scale.name == name
     assert dict.fromkeys(cell.host_budget_bytes for cell in cells) == dict.fromkeys(scale.host_budgets)
     if scale.max_rows is not None:
@@ -73,9 +76,10 @@ def test_only_systems_that_a_host_budget_holds_take_part_and_the_line_to_reach(s
 
 @pytest.mark.parametrize(("text", "extra"), [("all", ()), ("all,no_embeddings", ("no_embeddings",))])
 def test_all_means_the_systems_on_a_drive_or_on_ranks_whatever_is_named_beside_it(text, extra):
-    on_drive = [str(one) for one in named_systems(text, on_drive=True)]
+    on_drive = [str(one) for one in named_systems(options(systems=text), cuda=False)]
     assert on_drive == [*GROUPS["disk"], *extra]
-    assert [str(one) for one in named_systems("all,full_gpu", on_ranks=True)] == list(ALL_ON_RANKS)
+    on_ranks = Options(systems="all,full_gpu", ranks=2)
+    assert [str(one) for one in named_systems(on_ranks, cuda=False)] == list(ALL_ON_RANKS)
 
 
 def test_tables_in_memory_have_no_host_budget():
@@ -85,19 +89,22 @@ def test_tables_in_memory_have_no_host_budget():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"on_drive": False, "host_budgets": (1 << 30,)}, "--host-budget is for rows on a drive: give --tier disk"),
-        ({"cache_ratios": (0.1,)}, "--tier disk has a --host-budget"),
-        ({"device_budgets": (1 << 30,)}, "--tier disk has a --host-budget"),
+        (
+            {"systems": "all", "tier": "memory", "host_budget": "1GiB"},
+            "--host-budget is for rows on a drive: give --tier disk",
+        ),
+        ({"cache_ratio": "0.1"}, "--tier disk has a --host-budget"),
+        ({"device_budget": "1GiB"}, "--tier disk has a --host-budget"),
         ({"device": "cuda"}, "--tier disk computes on a CPU: give --device cpu"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(changes, said):
     with pytest.raises(BadOption, match=said):
-        check_options(options(**changes))
+        planned(**changes)
 
 
 def make_group() -> None:
-    with MemoryGroup.make() as group:
+    with MemoryGroup() as group:
         group.enter()
 
 
@@ -109,7 +116,7 @@ def can_hold() -> None:
     process.join()
     if process.exitcode:
         try:
-            MemoryGroup.make().close()
+            MemoryGroup().close()
         except CgroupUnavailable as error:
             pytest.skip(str(error))
         pytest.skip("this process cannot enter a memory control group")

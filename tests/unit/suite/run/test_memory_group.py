@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from suite.run import memory_group
-from suite.run.control_groups import CgroupUnavailable, granted_cpus, own_group, parent_of_new
-from suite.run.memory_group import MemoryGroup, kills, remove_left
+from suite.run.memory_group import MemoryGroup, group_of, kills, remove_stale_groups
+from suite.run.resources import CgroupUnavailable, granted_cpus
 
 NAME = f"embedding-suite-{os.getpid()}"
 DEAD = 4194305  # above the largest number that Linux gives a process
@@ -74,7 +74,7 @@ def test_cpus_that_quotas_grant(tmp_path, groups, files, cpus):
 
 
 def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):
-    group, own = MemoryGroup.make(root=version_1), version_1 / "sys/fs/cgroup/memory"
+    group, own = MemoryGroup(root=version_1), version_1 / "sys/fs/cgroup/memory"
     write(own, f"{NAME}/memory.memsw.limit_in_bytes", "0")
     write(own, f"{NAME}/memory.usage_in_bytes", "900\n")
     write(own, f"{NAME}/memory.stat", "cache 1\ntotal_cache 500\ntotal_shmem 200\n")
@@ -96,7 +96,7 @@ def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):
 
 
 def test_version_2_moves_its_neighbours_into_a_leaf_before_it_counts_below(version_2):
-    group, top = MemoryGroup.make(root=version_2), version_2 / "sys/fs/cgroup"
+    group, top = MemoryGroup(root=version_2), version_2 / "sys/fs/cgroup"
     assert (top / "embedding-suite-main/cgroup.procs").read_text() == "8"  # a file keeps the last of both
     assert (top / "cgroup.subtree_control").read_text() == "+memory"
     write(top, f"{NAME}/memory.swap.max", "max")
@@ -116,14 +116,14 @@ def test_process_in_the_leaf_makes_its_group_beside_it(version_2):
     (top / "embedding-suite-main").mkdir()
     write(version_2, "proc/self/cgroup", "0::/embedding-suite-main\n")
     write(top, "cgroup.subtree_control", "cpu memory\n")
-    MemoryGroup.make(root=version_2)
+    MemoryGroup(root=version_2)
     assert (top / NAME).is_dir()
     assert (top / "cgroup.subtree_control").read_text() == "cpu memory\n"
 
 
 def test_limit_of_version_2_that_would_kill_is_refused(version_2, monkeypatch):
     monkeypatch.setattr(memory_group, "_PATIENCE_S", 0)
-    group, top = MemoryGroup.make(root=version_2), version_2 / "sys/fs/cgroup"
+    group, top = MemoryGroup(root=version_2), version_2 / "sys/fs/cgroup"
     write(top, f"{NAME}/memory.current", "3000000\n")
     with pytest.raises(CgroupUnavailable, match=r"3 MB are in use and cannot go, the limit is 2 MB; .* --host-budget"):
         group.limit(2_000_000)
@@ -145,7 +145,7 @@ def test_systemd_is_asked_for_a_scope_where_it_owns_the_group(version_2, monkeyp
     write(version_2, "bin/busctl", script)
     bus.chmod(0o755)
     monkeypatch.setenv("PATH", str(bus.parent), prepend=":")
-    group = MemoryGroup.make(root=version_2)
+    group = MemoryGroup(root=version_2)
     write(folder, f"{NAME}/memory.current", "900")
     group.enter()
     group.limit(1000)
@@ -167,9 +167,9 @@ def test_systemd_that_refuses_is_told(version_2, monkeypatch):
     (version_2 / "bin/busctl").chmod(0o755)
     monkeypatch.setenv("PATH", str(version_2 / "bin"), prepend=":")
     with pytest.raises(
-        CgroupUnavailable, match=r"refuses StartTransientUnit \(No medium found\); use `systemd-run --user --scope"
+        CgroupUnavailable, match=r"refuses a scope \(No medium found\); use `systemd-run --user --scope"
     ):
-        MemoryGroup.make(root=version_2)
+        MemoryGroup(root=version_2)
 
 
 def test_what_stands_against_a_group_is_told_with_a_remedy(version_1, monkeypatch):
@@ -178,25 +178,25 @@ def test_what_stands_against_a_group_is_told_with_a_remedy(version_1, monkeypatc
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(CgroupUnavailable, match=r"below .*/memory \(Permission denied\); run as root, .*memory/mine"):
-        MemoryGroup.make(root=version_1)
+        MemoryGroup(root=version_1)
 
 
 def test_group_without_the_controller_is_told(version_2):
     write(version_2, "sys/fs/cgroup/cgroup.controllers", "cpu pids\n")
     with pytest.raises(CgroupUnavailable, match=r"its cgroup.controllers lack it; .*Delegate=yes"):
-        MemoryGroup.make(root=version_2)
+        MemoryGroup(root=version_2)
     write(version_2, "proc/self/mountinfo", "")
     with pytest.raises(CgroupUnavailable, match="no control group that counts memory can be seen"):
-        MemoryGroup.make(root=version_2)
+        MemoryGroup(root=version_2)
     with pytest.raises(CgroupUnavailable, match="a thing of Linux"):
-        MemoryGroup.make(root=version_2 / "absent")
+        MemoryGroup(root=version_2 / "absent")
 
 
 def test_groups_of_processes_that_are_gone_are_removed_and_no_others(version_1):
     own = version_1 / "sys/fs/cgroup/memory"
     for name in (f"embedding-suite-{DEAD}", f"embedding-suite-{DEAD + 1}/used", NAME, "embedding-suite-main", "other"):
         (own / name).mkdir(parents=True)
-    assert remove_left(root=version_1) == [f"embedding-suite-{DEAD}"]
+    assert remove_stale_groups(root=version_1) == [f"embedding-suite-{DEAD}"]
     assert not (own / f"embedding-suite-{DEAD}").exists()
     assert (own / NAME).exists()
 
@@ -206,7 +206,7 @@ def test_group_of_a_process_that_ended_and_was_not_waited_for_is_removed(version
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         left = version_1 / f"sys/fs/cgroup/memory/embedding-suite-{ended.pid}"
         left.mkdir(parents=True)
-        assert remove_left(root=version_1) == [left.name]
+        assert remove_stale_groups(root=version_1) == [left.name]
 
 
 def test_kill_is_counted_where_the_group_counts_it(version_1):
@@ -222,12 +222,12 @@ def test_kill_is_counted_where_the_group_counts_it(version_1):
 def real():
     """How; nothing is left behind. Skips where no group can be made."""
     try:
-        with MemoryGroup.make() as group:
+        with MemoryGroup() as group:
             pass
     except CgroupUnavailable as reason:
         pytest.skip(str(reason))
     yield group.how
-    remove_left()
+    remove_stale_groups()
 
 
 def spawned(work, *arguments):
@@ -240,7 +240,7 @@ def spawned(work, *arguments):
 
 
 def read_a_file_of_256_mib(pipe, folder):
-    with MemoryGroup.make() as group:
+    with MemoryGroup() as group:
         group.enter()
         group.reset_peak()
         group.limit(group.usage_bytes + 64 * MIB)
@@ -254,7 +254,7 @@ def read_a_file_of_256_mib(pipe, folder):
 
 
 def take_256_mib(pipe):
-    with MemoryGroup.make() as group:
+    with MemoryGroup() as group:
         group.enter()
         group.limit(group.usage_bytes + 64 * MIB)
         pipe.send(os.getpid())
@@ -287,5 +287,5 @@ def test_held_process_that_takes_more_is_killed_and_counted(real):
         if counted := kills(pid):
             break
     assert counted == 1
-    remove_left()  # unless it was first just now
-    assert not (parent_of_new(own_group(Path("/"))[1]) / f"embedding-suite-{pid}").exists()
+    remove_stale_groups()  # unless it was first just now
+    assert not group_of(pid).exists()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.record import Status
-from suite.run.messages import ANSWERS, CellResult, Progress, encode
+from suite.run.worker import ANSWERS, CellResult, Progress, encode
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, verification
 

@@ -12,9 +12,10 @@ from suite.records.command_line import (
     OptimizerName,
 )
 from suite.records.scales import SCALES, SMOKE
-from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells, with_steps
+from suite.run import plan
+from suite.run.console.options import Options
+from suite.run.plan import fitted_to_epoch, plan_cells, with_steps
 from systems.contract import OptimizerKind
-from systems.selection import parse_systems
 from workloads.schema import SCHEMAS
 
 TB = 10**12
@@ -22,12 +23,19 @@ TB = 10**12
 
 def options(**changes):
     values = {
-        "systems": tuple(parse_systems("reference,full_gpu,freq_cache,torchrec_uvm,fbgemm_uvm")),
-        "workloads": ("avazu", "criteo_kaggle"),
-        "device": "cpu",
+        "systems": "reference,full_gpu,freq_cache,torchrec_uvm,fbgemm_uvm",
+        "workloads": "avazu,criteo_kaggle",
         "scale": "smoke",
     }
     return Options(**{**values, **changes})
+
+
+def planned(*, device="cpu", host_bytes=TB, **changes):
+    return plan_cells(options(**changes), device=device, host_bytes=host_bytes)
+
+
+def cells_of(**changes):
+    return planned(**changes)[0]
 
 
 class Prepared:
@@ -42,8 +50,10 @@ class Prepared:
         return self._rows
 
 
-def planned(**changes):
-    return plan_cells(options(**changes), datasets=None, host_bytes=TB)[0]
+@pytest.fixture
+def prepared(monkeypatch):
+    """Give datasets in place of those of `--data-dir`."""
+    return lambda datasets: monkeypatch.setattr(plan, "open_datasets", lambda _: datasets)
 
 
 def turns_of(scale):
@@ -58,14 +68,14 @@ def steps_of(scale):
 
 
 def test_rounds_come_one_after_another_and_systems_of_a_workload_side_by_side():
-    cells = planned(rounds=3)
+    cells = cells_of(rounds=3)
     assert [cell.round for cell in cells] == [0] * 10 + [1] * 10 + [2] * 10
     blocks = [[cell.workload for cell in cells[start : start + 5]] for start in range(0, 30, 5)]
     assert blocks == [["avazu"] * 5, ["criteo_kaggle"] * 5] * 3
 
 
 def test_every_round_has_a_seed_of_its_own_and_counts_traffic_in_the_first_alone():
-    cells = planned(rounds=3, seed=7)
+    cells = cells_of(rounds=3, seed=7)
     assert [(c.round_seed, c.counts) for c in cells[::10]] == [(7, True), (8, False), (9, False)]
     assert {cell.seed for cell in cells} == {7}
 
@@ -73,12 +83,12 @@ def test_every_round_has_a_seed_of_its_own_and_counts_traffic_in_the_first_alone
 @pytest.mark.parametrize(
     ("sweep", "sizes"),
     [
-        ({"cache_ratios": (0.5, 0.1, 0.5)}, [(0.5, None), (0.1, None)]),
-        ({"device_budgets": (4096, 8192)}, [(None, 4096), (None, 8192)]),
+        ({"cache_ratio": "0.5,0.1,0.5"}, [(0.5, None), (0.1, None)]),
+        ({"device_budget": "4096,8192"}, [(None, 4096), (None, 8192)]),
     ],
 )
 def test_sweep_is_a_setting_per_size_and_each_has_all_systems(sweep, sizes):
-    cells = planned(workloads=("avazu",), **sweep)
+    cells = cells_of(workloads="avazu", **sweep)
     assert [(cell.cache_ratio, cell.device_budget_bytes) for cell in cells[::5]] == sizes
     assert len(cells) == 10
     assert len({cell.setting for cell in cells}) == 2
@@ -88,7 +98,7 @@ def test_sweep_is_a_setting_per_size_and_each_has_all_systems(sweep, sizes):
 
 
 def test_what_is_not_asked_for_is_the_scales():
-    cell = planned(optimizer="rowwise_adagrad")[0]
+    cell = cells_of(optimizer="rowwise_adagrad")[0]
     assert (cell.batch_size, cell.embedding_dim, cell.max_rows) == (SMOKE.batch_size, SMOKE.embedding_dim, 50_000)
     assert (cell.lr, cell.cache_ratio, cell.device_budget_bytes) == (
         SMOKE.lr["rowwise_adagrad"],
@@ -106,21 +116,22 @@ def test_every_optimizer_of_the_contract_can_be_asked_for_and_has_a_learning_rat
 
 
 def test_what_is_asked_for_goes_into_every_cell():
-    cells = planned(lr=0.25, batch_size=64, embedding_dim=8, steps=10, seed=7, device_budgets=(4096,))
+    cells = cells_of(lr=0.25, batch_size=64, embedding_dim=8, steps=10, seed=7, device_budget="4096")
     assert {(c.lr, c.batch_size, c.embedding_dim, c.steps, c.seed) for c in cells} == {(0.25, 64, 8, 10, 7)}
     assert {(c.cache_ratio, c.device_budget_bytes) for c in cells} == {(None, 4096)}
 
 
-def test_real_data_name_their_directory_and_digest_and_have_no_cap():
-    dataset = Prepared("data/avazu", 10**6)
-    cells, notes = plan_cells(options(workloads=("avazu",)), datasets={"avazu": dataset}, host_bytes=TB)
+def test_real_data_name_their_directory_and_digest_and_have_no_cap(prepared):
+    prepared({"avazu": Prepared("data/avazu", 10**6)})
+    cells, notes = planned()
     assert {(c.data, c.data_dir, c.data_digest, c.max_rows) for c in cells} == {("real", "data/avazu", "feed", None)}
     assert notes == []
 
 
-def test_small_dataset_shrinks_its_own_cells_alone_and_the_note_says_so():
+def test_small_dataset_shrinks_its_own_cells_alone_and_the_note_says_so(prepared):
     datasets = {"avazu": Prepared("a", 1000), "criteo_kaggle": Prepared("b", 10**6)}
-    cells, notes = plan_cells(options(), datasets=datasets, host_bytes=TB)
+    prepared(datasets)
+    cells, notes = planned()
     assert all(note.startswith("avazu: ") for note in notes)
     assert notes
     for cell in cells:
@@ -130,9 +141,7 @@ def test_small_dataset_shrinks_its_own_cells_alone_and_the_note_says_so():
 
 
 def test_synthetic_stream_is_not_trained_on_past_the_published_epoch():
-    cells, notes = plan_cells(
-        options(workloads=("avazu",), batch_size=1_000_000, steps=50), datasets=None, host_bytes=TB
-    )
+    cells, notes = planned(workloads="avazu", batch_size=1_000_000, steps=50)
     assert cells[0].steps == SCHEMAS["avazu"].train_rows // 1_000_000 == 36
     assert notes == ["avazu: 36 steps, one whole epoch, instead of 50"]
 
@@ -173,30 +182,29 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
 
 @pytest.mark.parametrize("workload", [*SCHEMAS, "avazu@drift", "mlperf_dlrm_v2@growth"])
 def test_gpu_is_full_where_the_host_holds_all_rows_and_else_says_what_that_takes(workload):
-    asked = options(workloads=(workload,), device="cuda", scale=None)
+    asked = {"workloads": workload, "device": "cuda", "scale": None}
     needed = int(SCHEMAS[workload.partition("@")[0]].table_rows * 128 * 4 * 1.25)
-    cells, notes = plan_cells(asked, datasets=None, host_bytes=needed + 1)
+    cells, notes = planned(**asked, host_bytes=needed + 1)
     assert {cell.scale for cell in cells} == {"full"}
-    cells, notes = plan_cells(asked, datasets=None, host_bytes=needed - 10**6)
+    cells, notes = planned(**asked, host_bytes=needed - 10**6)
     assert {cell.scale for cell in cells} == {"small"}
     assert notes[0].startswith(f"{workload}: scale small")
     assert f"{needed / 1e9:.0f} GB of host memory" in notes[0]
 
 
-def test_scale_of_ones_own_data_follows_from_their_own_tables():
-    dataset = Prepared("data/my_shop", 10**9)
-    asked = options(workloads=("my_shop",), device="cuda", scale=None)
+def test_scale_of_ones_own_data_follows_from_their_own_tables(prepared):
+    prepared({"my_shop": Prepared("data/my_shop", 10**9)})
     for host_bytes, scale in ((10**9, "full"), (10**8, "small")):
-        cells, _ = plan_cells(asked, datasets={"my_shop": dataset}, host_bytes=host_bytes)
+        cells = cells_of(device="cuda", scale=None, host_bytes=host_bytes)
         assert {(cell.workload, cell.data, cell.scale) for cell in cells} == {("my_shop", "real", scale)}
 
 
 def test_default_scale_is_told_and_an_asked_one_needs_no_note():
-    assert plan_cells(options(scale=None), datasets=None, host_bytes=TB)[1] == [
+    assert planned(scale=None)[1] == [
         "avazu: scale small, the default without a GPU",
         "criteo_kaggle: scale small, the default without a GPU",
     ]
-    assert plan_cells(options(scale="small"), datasets=None, host_bytes=TB)[1] == []
+    assert planned(scale="small")[1] == []
 
 
 # What is refused
@@ -217,25 +225,25 @@ def test_default_scale_is_told_and_an_asked_one_needs_no_note():
         ({"frequency_prefix": float("nan")}, "--frequency-prefix: nan"),
         ({"embedding_dim": 30}, "--embedding-dim: 30"),
         ({"embedding_dim": 0}, "--embedding-dim: 0"),
-        ({"cache_ratios": (0.1,), "device_budgets": (1,)}, "--cache-ratio and --device-budget exclude each other"),
+        ({"cache_ratio": "0.1", "device_budget": "1"}, "--cache-ratio and --device-budget exclude each other"),
     ],
     ids=str,
 )
 def test_option_out_of_range_names_flag_and_value(changes, flag):
     with pytest.raises(BadOption) as caught:
-        check_options(options(**changes))
+        planned(**changes)
     assert str(caught.value).startswith(flag)
 
 
 def test_options_at_the_edge_of_their_ranges_are_taken():
     edges = {"frequency_prefix": 1e-9, "embedding_dim": 4, "steps": 4, "seed": 2**63 - 1, "batch_size": 1, "lr": 1e-9}
-    check_options(options(cache_ratios=(1.0,), **edges))
+    assert planned(cache_ratio="1", **edges)
 
 
 def test_tracks_frequencies_and_tf32_tell_settings_apart():
-    assert len({cell.setting for cell in planned(workloads=("avazu", "avazu@drift"))}) == 2
-    usual = planned()[0]
-    changed = [planned(frequency_prefix=0.1)[0], planned(tf32=True)[0]]
+    assert len({cell.setting for cell in cells_of(workloads="avazu,avazu@drift")}) == 2
+    usual = cells_of()[0]
+    changed = [cells_of(frequency_prefix=0.1)[0], cells_of(tf32=True, device="cuda")[0]]
     assert (changed[0].frequency_prefix, changed[1].tf32) == (0.1, True)
     assert len({cell.setting for cell in (usual, *changed)}) == 3
 
@@ -251,5 +259,5 @@ def test_tracks_frequencies_and_tf32_tell_settings_apart():
     ],
 )
 def test_sgd_on_bags_takes_smaller_steps_unless_told_otherwise(workload, optimizer, lr, expected):
-    cells, _ = plan_cells(options(workloads=(workload,), optimizer=optimizer, lr=lr), datasets=None, host_bytes=2**40)
+    cells = cells_of(workloads=workload, optimizer=optimizer, lr=lr)
     assert {cell.lr for cell in cells} == {expected}

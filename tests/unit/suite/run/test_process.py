@@ -2,21 +2,18 @@
 
 import gc
 import os
-import subprocess
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import Mock
 
 import psutil
 import pytest
 
 from suite.records.record import Status
-from suite.run import kill
-from suite.run.kill import MARK, kill_marked
-from suite.run.process import Limits, Worker, run_in_process
-from suite.run.start import Forkserver
+from suite.run import resources
+from suite.run.forkserver import Forkserver
+from suite.run.process import Limits, WorkerProcess, run_in_process
+from suite.run.worker import RunCell
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.run.runner_scenes import GENEROUS
 
@@ -89,9 +86,8 @@ def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_sti
 
 
 def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
-    """By its session and its mark, which it takes on after the fork."""
     for number in range(20):
-        with Worker(tmp_path / f"{number}.log") as child:
+        with WorkerProcess(tmp_path / f"{number}.log") as child:
             assert os.getsid(child.pid) == child.pid
         assert child.returncode == -9
 
@@ -144,7 +140,7 @@ def test_death_without_a_word_is_told_by_how_it_came(worker, script, reason):
 def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_path, monkeypatch, kills, status):
     counts = tmp_path / "memory.events"
     counts.write_text(f"low 0\noom 9\noom_kill {kills[0]}\noom_group_kill 0\n")
-    monkeypatch.setattr(kill, "_KILL_COUNTS", (tmp_path / "absent", counts))
+    monkeypatch.setattr(resources, "_KILL_COUNTS", (tmp_path / "absent", counts))
     run = worker(f"""
         text = open({str(counts)!r}).read().replace("oom_kill {kills[0]}", "oom_kill {kills[1]}")
         open({str(counts)!r}, "w").write(text)
@@ -159,7 +155,7 @@ def test_log_that_cannot_be_opened_leaks_no_file_descriptor(tmp_path):
     (tmp_path / "a.log").mkdir()
     before = open_files()
     with pytest.raises(IsADirectoryError):
-        run_in_process(tiny_cell(), limits=GENEROUS, log=tmp_path / "a.log")
+        run_in_process(RunCell(cell=tiny_cell()), limits=GENEROUS, log=tmp_path / "a.log")
     assert open_files() == before
 
 
@@ -172,13 +168,13 @@ def test_run_leaves_no_file_descriptor_open(worker):
 
 
 def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
-    ask = Worker.ask
+    ask = WorkerProcess.ask
 
     def late(child, request):
         child.wait(40)
         ask(child, request)
 
-    monkeypatch.setattr(Worker, "ask", late)
+    monkeypatch.setattr(WorkerProcess, "ask", late)
     assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
 
 
@@ -199,7 +195,7 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
 
 def test_leaving_a_worker_that_is_gone_does_nothing(worker, tmp_path):
     worker("sys.exit(3)")
-    with Worker(tmp_path / "a.log") as gone:
+    with WorkerProcess(tmp_path / "a.log") as gone:
         assert gone.wait(40) == 3
     assert gone.returncode == 3
 
@@ -220,7 +216,7 @@ def test_whatever_a_worker_forked_is_killed_with_it_even_out_of_its_session(work
 
 @pytest.mark.slow
 def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
-    """Killed by its session first, a process whose memory takes a while to go showed no mark and was not waited for."""
+    """Also a process whose memory takes a while to go."""
     run = worker(f"""
         for _ in "ab":
             if not os.fork():
@@ -237,7 +233,7 @@ def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
         assert run().outcome.status is Status.OK
         pids = list(map(int, (tmp_path / "pids").read_text().split()))
         assert len(pids) == 2
-        assert not any(map(kill.runs, pids))
+        assert not any(map(resources.runs, pids))
 
 
 def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
@@ -255,38 +251,3 @@ def test_seconds_of_workers_that_ended_are_known(worker):
     before = Forkserver.kept_s()
     run()
     assert 0.5 <= Forkserver.kept_s() - before < 5
-
-
-def test_only_processes_of_the_mark_are_killed_and_the_spared_one_lives():
-    def sleeper(mark):
-        return subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark}, start_new_session=True)
-
-    mark = uuid.uuid4().hex  # another session may run this test just now
-    ours, spared, theirs = sleeper(mark), sleeper(mark), sleeper("theirs")
-    try:
-        kill_marked(mark, spare=spared.pid)
-        assert ours.wait(10) == -9
-        assert spared.poll() is None
-        assert theirs.poll() is None
-    finally:
-        for child in (ours, spared, theirs):
-            child.kill()
-            child.wait()
-
-
-def test_process_that_is_entering_a_program_is_asked_again_for_its_mark(monkeypatch):
-    """Between two programs the kernel shows a process without arguments and environment: one of five read at its start
-    on two busy cores."""
-    child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "ours"}, start_new_session=True)
-    entering = psutil.Process(child.pid)
-    environments, commands = [{}, {}], [[], []]
-    environment, command = entering.environ, entering.cmdline
-    entering.environ = lambda: environments.pop() if environments else environment()
-    entering.cmdline = lambda: commands.pop() if commands else command()
-    monkeypatch.setattr(psutil, "process_iter", Mock(return_value=[entering]))
-    try:
-        kill_marked("ours", spare=os.getpid())
-        assert child.wait(10) == -9
-    finally:
-        child.kill()
-        child.wait()

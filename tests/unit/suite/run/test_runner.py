@@ -13,7 +13,7 @@ from suite.run import runner as module
 from suite.run.runner import Choice, Runner, exit_code
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement
-from tests.unit.suite.run.runner_scenes import CELLS, OPTIMUM, TIMES, Notebook, Turned, statuses
+from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Notebook, Turned, statuses
 
 # Resuming
 
@@ -227,15 +227,6 @@ def test_log_is_named_where_the_process_went_wrong_and_not_elsewhere(run, tmp_pa
     assert reasons["full_gpu x avazu"] == "because"
     named = reasons["reference x avazu"].removeprefix("because (log: ").removesuffix(")")
     assert (tmp_path / "logs" / f"{ran.records[0].key}.log").samefile(named)
-
-
-def test_cells_of_one_setting_share_their_optima_also_with_later_runs(run):
-    cells = [tiny_cell("freq_cache[policy=lfu]"), tiny_cell("freq_cache"), tiny_cell("freq_cache", seed=1)]
-    ran = run(cells=cells[1:])
-    assert [record.optimum for record in ran.records] == [OPTIMUM, OPTIMUM]
-    assert ran.workers.optima == [(), ()]
-    again = run(cells=cells)
-    assert again.workers.optima == [(OPTIMUM,)]
 
 
 def test_finished_cell_is_summarised_and_had_the_limits_of_its_scale_unless_a_timeout_is_given(run):

@@ -11,9 +11,8 @@ import pytest
 from suite.records.record import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
-from suite.run.locks import Locked, one_run_in, one_run_on
+from suite.run.locks import Locked, cell_directory, one_run_in, one_run_on
 from suite.run.runner import Choice, Runner
-from suite.run.scratch import cell_directory
 from tests.unit.suite.fabricate import environment
 from tests.unit.suite.run.runner_scenes import CELLS, Notebook, statuses
 
@@ -106,7 +105,7 @@ def test_crashed_run_leaves_no_lock(run, tmp_path):
 
 def test_next_run_removes_the_temporary_files_of_killed_cells_and_those_of_no_others(run, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    script = f"import os, tempfile; tempfile.tempdir = {str(tmp_path)!r}; from suite.run.scratch import *\n"
+    script = f"import os, tempfile; tempfile.tempdir = {str(tmp_path)!r}; from suite.run.locks import *\n"
     script += "with cell_directory() as (folder, _): (folder / 'rows').write_text('1'); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script], check=False)
     (left,) = tmp_path.glob("embedding-offload-bench-*/*-*")

@@ -11,9 +11,9 @@ from test_curves_command import run
 from suite.records.command_line import BadOption
 from suite.simulate import curves_command as command
 from suite.simulate.curves import miss_curves
-from suite.simulate.curves_command import Counted, CountedCache, beside, check_counted
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
+from suite.simulate.planner_inputs import CountedCache, CountedRun, beside, check_counted
 from suite.simulate.trace import SomeTables
 
 SIZES = [700, 30, 1_500]
@@ -50,7 +50,7 @@ def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):
     stats = list(real.values())
     stats[3] += 7
     cache = CountedCache(tables=["t2", "t0"], slots=320, uvm_cache_stats=stats)
-    ((_, rows),) = beside(trace, Counted(warmup_batches=6, counted_batches=14, caches=[cache]))
+    ((_, rows),) = beside(trace, CountedRun(warmup_batches=6, counted_batches=14, caches=[cache]))
     assert [name for name, *_ in rows] == list(real)
     assert [simulated - counted for _, counted, simulated, _ in rows] == [0, 0, 0, -7, 0, 0]
     curve = miss_curves(chosen(trace, (2, 0)), Span(counted_from=6, stop=20)).pooled
@@ -60,10 +60,10 @@ def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):
 def test_a_run_longer_than_the_trace_or_of_other_tables_is_refused(trace):
     cache = CountedCache(tables=["t2"], slots=64, uvm_cache_stats=[0] * 6)
     with pytest.raises(BadOption, match="--counted: 21 batches were trained, listed has 20"):
-        check_counted(trace, Counted(counted_batches=21, caches=[cache]))
+        check_counted(trace, CountedRun(counted_batches=21, caches=[cache]))
     other = cache.model_copy(update={"tables": ["t2", "user"]})
     with pytest.raises(BadOption, match="listed has no table user: it has t0, t1, t2"):
-        check_counted(trace, Counted(counted_batches=5, caches=[other]))
+        check_counted(trace, CountedRun(counted_batches=5, caches=[other]))
 
 
 def test_the_command_refuses_it_before_the_pass(tmp_path, monkeypatch):

@@ -6,8 +6,8 @@ from listed_traces import ListedTrace
 
 from suite.records.command_line import BadOption
 from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
-from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
+from suite.simulate.trace import SomeTables
 
 
 def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
@@ -22,8 +22,8 @@ def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
 
 
 def least_recent(trace, slots, span):
-    """Unique misses, lookup misses, distinct rows and lookups of an LRU cache: a list, the next row to leave first."""
-    cached, counts = [], np.zeros(4, np.int64)
+    """Unique misses, distinct rows and lookups of an LRU cache: a list, the next row to leave first."""
+    cached, counts = [], np.zeros(3, np.int64)
     for number in range(span.stop):
         ids = trace.ids(number)
         rows = (ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))).tolist()
@@ -32,12 +32,12 @@ def least_recent(trace, slots, span):
         others = [row for row in cached if row not in set(rows)]
         cached = others[max(len(others) + len(distinct) - slots, 0) :] + distinct
         if number >= span.counted_from:
-            counts += (len(missed), sum(row not in before for row in rows), len(distinct), len(rows))
+            counts += (len(missed), len(distinct), len(rows))
     return counts.tolist()
 
 
 def counters(curve, slots):
-    return [curve.misses(slots), curve.lookup_misses(slots), curve.unique_ids, curve.lookups]
+    return [curve.misses(slots), curve.unique_ids, curve.lookups]
 
 
 sizes_and_batches = st.lists(st.integers(1, 14), min_size=1, max_size=3).flatmap(

@@ -9,10 +9,9 @@ from typer.testing import CliRunner
 
 from suite.records.command_line import BadOption
 from suite.simulate.curves import miss_curves
-from suite.simulate.curves_command import curves_command, parse_slots
+from suite.simulate.curves_command import curve_sizes, curves_command
 from suite.simulate.models.model import Span
-from suite.simulate.options import open_trace
-from suite.simulate.show_curves import curve_sizes
+from suite.simulate.options import open_trace, parse_slots
 
 SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")
 
@@ -53,7 +52,6 @@ def test_csv_holds_the_curves_of_the_library(written, smoke_curves):
         part = points[points["table"] == name]
         assert part["slots"].tolist() == curve_sizes(curve)
         assert part["unique_misses"].tolist() == [curve.misses(slots) for slots in part["slots"]]
-        assert part["lookup_misses"].tolist() == [curve.lookup_misses(slots) for slots in part["slots"]]
         assert part["holds_every_batch"].tolist() == [slots >= curve.largest_batch for slots in part["slots"]]
         assert np.allclose(part["unique_miss_rate"], part["unique_misses"] / curve.unique_ids)
 

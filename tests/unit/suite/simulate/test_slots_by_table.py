@@ -9,9 +9,9 @@ from torchrec import EmbeddingBagConfig
 
 from suite.records.command_line import BadOption
 from suite.simulate.curves import Curve, Curves, Depths, miss_curves
-from suite.simulate.curves_command import SomeTables
 from suite.simulate.models.model import Span
-from suite.simulate.slots_by_table import Split, divide_greedily, split_slots
+from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
+from suite.simulate.trace import SomeTables
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 
@@ -26,8 +26,7 @@ def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):
         unique_ids=total,
         lookups=total,
         largest_batch=largest_batch,
-        unique_depths=Depths(1.0, total, counts.cumsum()),
-        lookup_depths=Depths(1.0, total, counts.cumsum()),
+        depths=Depths(1.0, total, counts.cumsum()),
         groups=(),
     )
 
@@ -106,13 +105,13 @@ def test_too_few_slots_for_the_largest_batches_are_refused():
 
 
 def curves_of(*tables):
-    hits = np.sort(np.concatenate([np.diff(curve.unique_depths.within, prepend=0) for curve in tables]))[::-1]
+    hits = np.sort(np.concatenate([np.diff(curve.depths.within, prepend=0) for curve in tables]))[::-1]
     return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)
 
 
 def split_of(own, shared, *, errors=(0.0, 0.0)):
     tables = [curve_of([0], misses=own, name="a")]
-    return Split(
+    return SlotSplit(
         slots=1,
         names=("a",),
         greedy=divide_greedily(tables, 1),

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 from listed_traces import skewed_trace
 
+from suite.simulate.command import SimulatedCell, plan_jobs, run_cells
 from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
-from suite.simulate.sweep import SimulatedCell, plan_jobs, run_cells
 from suite.simulate.trace import Seen, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
-from workloads.errors import DataError
+from workloads import DataError
 
 ROW = RowBytes(weights=16, optimizer=SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.0), dim=4)
 SPAN = Span(counted_from=2, stop=6)

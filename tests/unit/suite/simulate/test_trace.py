@@ -8,12 +8,12 @@ from listed_traces import ListedTrace, setting, skewed_trace, traces
 
 from suite.simulate.models.model import CacheModel, Tally, replay
 from suite.simulate.options import open_trace
-from suite.simulate.trace import Distinct, Seen, WorkloadTrace, replayed
+from suite.simulate.trace import DistinctRows, Seen, WorkloadTrace, replayed
 
 
 @given(trace=traces())
 def test_distinct_rows_come_in_order_of_first_occurrence(trace: ListedTrace) -> None:
-    distinct = Distinct(trace.rows)
+    distinct = DistinctRows(trace.rows)
     for index, batch in enumerate(trace.batches):
         rows, occurrences, _ = distinct.of(trace.ids(index))
         assert rows.tolist() == list(dict.fromkeys(batch))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from suite.simulate import trace_file
 from suite.simulate.trace import Trace
 from suite.simulate.trace_file import FileTrace
-from workloads.errors import DataError
+from workloads import DataError
 
 SAMPLES, TABLES, BATCH = 100, 3, 30
 

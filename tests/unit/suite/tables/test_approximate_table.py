@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import group_records
-from suite.tables.approximate import HEADING, approximate_block, approximations
+from suite.tables.approximate import HEADING, approximate_tables, approximations
 from suite.tables.comparison import comparison
 from suite.tables.verdict import verdict
 from tests.unit.suite import fabricate
@@ -55,24 +55,24 @@ def test_scores_are_paired_by_seed_and_bytes_are_those_of_the_slowest_tier():
 
 
 def test_what_fewer_bytes_cost_is_said_in_a_sentence():
-    (block,) = approximate_block(only(EXACT, SMALL, CACHED))
+    (block,) = approximate_tables(only(EXACT, SMALL, CACHED))
     assert block.summary == (
         "freq_cache[slow_rows=int8] takes 40 % of the exact tables' bytes, and no loss of AUROC was seen (at most "
         "0.0002); the smallest, hashed, takes 25.0 % and loses 0.0200 [0.0200, 0.0200]."
     )
-    (some,) = approximate_block(only(EXACT, SMALL, TINY, CACHED[:1]))
+    (some,) = approximate_tables(only(EXACT, SMALL, TINY, CACHED[:1]))
     assert some.summary == (
         "Every approximate system that can be judged loses AUROC; the smallest, hashed[compression=64], takes 0.4 % "
         "and loses 0.0300 [0.0300, 0.0300]."
     )
-    (single,) = approximate_block(only(EXACT[:1], SMALL[:1]))
+    (single,) = approximate_tables(only(EXACT[:1], SMALL[:1]))
     assert single.summary.startswith("Nothing can be said of what fewer bytes cost")
 
 
 def test_approximate_systems_stand_apart_from_exact_ones():
     plain, mixed = only(EXACT), only(EXACT, SMALL, CACHED)
-    assert approximate_block(plain) == []
-    main, apart = comparison([mixed]).blocks
+    assert approximate_tables(plain) == []
+    main, apart = comparison([mixed]).tables
     assert apart.heading == HEADING
     assert [line["system"] for line in main.lines] == ["full_gpu", "full_gpu (again)"]
     assert [line["system"] for line in apart.lines] == ["full_gpu", "freq_cache[slow_rows=int8]", "hashed"]

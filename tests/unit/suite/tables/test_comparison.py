@@ -18,7 +18,7 @@ from suite.records.record import Record, Status
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.formatting import amount, binary_bytes, duration, percent, relative
-from suite.tables.sheet import Block, to_csv, to_markdown
+from suite.tables.sheet import Table, to_csv, to_markdown
 from suite.tables.statistics import Estimate
 from suite.tables.terminal import render
 from suite.tables.verdict import verdict
@@ -47,14 +47,14 @@ def only_group(records: list[Record]) -> Group:
     return group
 
 
-def only_block(records: list[Record]) -> Block:
-    (block,) = comparison([only_group(records)]).blocks
+def only_table(records: list[Record]) -> Table:
+    (block,) = comparison([only_group(records)]).tables
     return block
 
 
 def cells_of(records: list[Record], system: str) -> dict[str, str]:
     """A system's cells by column, of both tables."""
-    return next(line for line in lines_of(only_block(records)) if line["system"] == system)
+    return next(line for line in lines_of(only_table(records)) if line["system"] == system)
 
 
 def rendered(width: int, shown: list[Group] | None = None, columns: Columns = Columns.MAIN) -> str:
@@ -98,7 +98,7 @@ def test_tables_follow_the_datasets_order_tracks_behind_theirs() -> None:
 
 
 def test_ten_columns_are_the_main_ones_and_the_second_table_has_the_rest() -> None:
-    main, rest = only_block(gpu_run()).tables
+    main, rest = only_table(gpu_run()).frames
     assert [column.words for column in main.columns] == [
         "system", "knew", "AUROC", "it/s", "vs full_gpu", "GPU GB reserved", "CPU GB", "hit rate",
         "misses, % of optimal", "status",
@@ -113,7 +113,7 @@ def test_column_of_nothing_is_not_shown_nor_explained() -> None:
     cpu = {"device": "cpu"}
     on_cpu = [record("a", setting=cpu, baseline=None), record("b", setting=cpu, status=Status.CRASHED)]
     sheet = comparison([only_group(on_cpu)])
-    heads = {column.words for table in sheet.blocks[0].tables for column in table.columns}
+    heads = {column.words for table in sheet.tables[0].frames for column in table.columns}
     assert not heads & {"GPU GB allocated", "GPU GB reserved", "vs full_gpu", "misses, % of optimal"}
     assert cells_of(on_cpu, "a")["index MB"] == "0"  # on the device, and needs none there
     failed = cells_of(on_cpu, "b")
@@ -124,7 +124,7 @@ def test_column_of_nothing_is_not_shown_nor_explained() -> None:
 
 def test_verdict_stands_above_its_table_and_the_caption_below_it() -> None:
     group = only_group(gpu_run())
-    assert only_block(gpu_run()).summary == verdict(group) != ""
+    assert only_table(gpu_run()).summary == verdict(group) != ""
     text = to_markdown(comparison([group]))
     assert text.index(f"> {verdict(group)}") < text.index("Measured on") < text.index("| system |")
     assert rendered(1000, [group]).split("\n")[1] == verdict(group)
@@ -153,7 +153,7 @@ def test_failed_cell_shows_its_status_and_its_reason_on_one_line() -> None:
 
 
 def test_target_is_in_the_caption() -> None:
-    assert "target AUROC 0.71832;" in only_block([record("full_gpu"), record("a")]).caption
+    assert "target AUROC 0.71832;" in only_table([record("full_gpu"), record("a")]).caption
 
 
 def test_hit_rates_come_with_numerator_and_denominator() -> None:
@@ -182,7 +182,7 @@ def test_terminal_of_any_width_shows_every_number_whole(width: int) -> None:
     text = rendered(width, shown, Columns.ALL)
     assert "…" not in text
     assert all(len(line) <= width for line in text.split("\n"))
-    for table in comparison(shown).blocks[0].tables:
+    for table in comparison(shown).tables[0].frames:
         assert all(cell in text for line in table.itertuples(index=False) for cell in line[1:])
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from suite.records.groups import group_records
 from suite.records.record import Status
 from suite.tables.comparison import comparison
-from suite.tables.disk import Step, disk_blocks, disk_verdict, rows_on_drive
+from suite.tables.disk import Step, disk_tables, disk_verdict, rows_on_drive
 from suite.tables.settings import sweeps
 from suite.tables.terminal import render
 from tests.unit.suite.fabricate import BASELINE, record, rounds
@@ -39,7 +39,7 @@ def table(block):
 
 
 def test_budgets_of_a_sweep_stand_in_one_table_in_order():
-    whole, alone = disk_blocks(group_records([*contest(GIB), *contest(512 * MIB)]))
+    whole, alone = disk_tables(group_records([*contest(GIB), *contest(512 * MIB)]))
     assert list(table(whole)) == [
         (budget, system)
         for budget in ("512 MiB", "1 GiB")
@@ -51,7 +51,7 @@ def test_budgets_of_a_sweep_stand_in_one_table_in_order():
 
 
 def test_the_whole_step_shows_speed_reads_writes_and_memory_held():
-    whole, _ = disk_blocks(group_records(contest()))
+    whole, _ = disk_tables(group_records(contest()))
     ours, ram = table(whole)["1 GiB", OURS], table(whole)["1 GiB", "full_ram"]
     assert ours["samples/s"] == "9,500"
     # Student's interval of three rounds that lie 1 % apart
@@ -69,7 +69,7 @@ def test_the_whole_step_shows_speed_reads_writes_and_memory_held():
 
 
 def test_the_embedding_step_is_compared_with_rivals_the_drive_and_the_least_possible():
-    _, alone = disk_blocks(group_records(contest()))
+    _, alone = disk_tables(group_records(contest()))
     found = table(alone)
     ours = found["1 GiB", OURS]
     assert (ours["embedding samples/s"], ours["vs full_ram"][:4]) == ("10,000", "0.50")
@@ -90,13 +90,13 @@ def test_the_embedding_step_is_compared_with_rivals_the_drive_and_the_least_poss
 
 
 def test_the_caption_says_drive_memory_and_tables():
-    first, _ = disk_blocks(group_records(contest(setting=SMALL)))
+    first, _ = disk_tables(group_records(contest(setting=SMALL)))
     assert "31,250,000 rows of 128 floats, 16.00 GB in all" in first.caption
     drive = "drive: ext4, random reads of 4,096 bytes past the page cache: 16,000/s at depth 1, 64,000/s at depth 32"
     assert f"{drive}, measured by fio 3.36" in first.caption
     assert "memory held by memory control group, version 2" in first.caption
     assert "outside any offload ranking" not in first.caption
-    (without_baseline, _) = disk_blocks(group_records(contest(setting=SMALL)[3:]))
+    (without_baseline, _) = disk_tables(group_records(contest(setting=SMALL)[3:]))
     assert "4,000,000 rows of" in without_baseline.caption
 
 
@@ -124,7 +124,7 @@ def test_systems_that_raced_apart_are_compared_through_full_ram():
 
 def test_one_build_has_no_interval_and_says_so():
     runs = contest(seeds=1)
-    whole, alone = disk_blocks(group_records(runs))
+    whole, alone = disk_tables(group_records(runs))
     assert table(whole)["1 GiB", OURS]["vs full_ram"] == "0.95 [n/a]"
     assert table(alone)["1 GiB", OURS]["vs mapped_table"] == "5.00 [n/a]"
     assert "trains at about 0.95 of full_ram, and is about 5.00 times as fast as mapped_table" in verdict_of(runs)
@@ -135,7 +135,7 @@ def test_what_has_no_ok_cell_is_said_with_its_reason():
     without = [run for run in contest(512 * MIB) if run.cell.system not in (OURS, "mapped_table")]
     said = verdict_of(contest(), without, failed)
     assert said.startswith("At 512 MiB rocksdb_table trains at 0.48 to 0.52 of full_ram")
-    first, _ = disk_blocks(group_records([*contest(), *without, *failed]))
+    first, _ = disk_tables(group_records([*contest(), *without, *failed]))
     assert f"512 MiB, {OURS}: infeasible in phase build: needs 600 MiB." in first.notes
 
 
@@ -164,7 +164,7 @@ def test_unverified_wrong_and_straying_systems_are_not_chosen():
 
 def test_without_turns_of_the_embedding_step_there_is_one_table():
     runs = [*on_drive("full_ram", 1.0), *on_drive(OURS, 0.9), *on_drive("mapped_table", 0.3)]
-    (whole,) = disk_blocks(group_records(runs))
+    (whole,) = disk_tables(group_records(runs))
     assert whole.summary == (
         f"At 1 GiB {OURS} trains at 0.87 to 0.93 of full_ram, and is 3 times as fast as mapped_table in the whole DLRM "
         "step."
@@ -175,9 +175,9 @@ def test_rows_on_a_drive_stand_behind_other_contests_which_stay_as_they_were():
     setting = {"device": "cpu", "cache_ratio": None, "device_budget_bytes": GIB}
     plain = [record("full_gpu", setting=setting), *rounds("freq_cache[tier=file]", [BASELINE / 2], setting=setting)]
     alone, both = (comparison(group_records(records)) for records in (plain, [*contest(), *plain]))
-    for block, same in zip(alone.blocks, both.blocks, strict=False):
+    for block, same in zip(alone.tables, both.tables, strict=False):
         assert block == same
-    assert len(both.blocks) == len(alone.blocks) + 2
+    assert len(both.tables) == len(alone.tables) + 2
     assert alone.frame["host_budget_bytes"].dropna().empty
     assert both.frame["host_budget_bytes"].dropna().unique().tolist() == [GIB]
 

@@ -7,7 +7,7 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.measured import Ranks, RankShare
 from suite.tables.comparison import comparison
-from suite.tables.ranks import imbalance, rank_blocks
+from suite.tables.ranks import imbalance, rank_tables
 from tests.unit.suite.fabricate import record
 from tests.unit.suite.report.report_scenes import lines_of
 
@@ -45,7 +45,7 @@ def test_the_table_shows_each_ranks_bytes_the_imbalances_and_what_was_sent_per_s
         share(300, misses=10, table_bytes=60_000_000),
         share(100, misses=30, table_bytes=20_000_000),
     )
-    (block,) = rank_blocks(group_records([made]))
+    (block,) = rank_tables(group_records([made]))
     (shown,) = lines_of(block)
     assert shown["tables MB per rank"] == "20.00 to 60.00"
     assert (shown["lookups imbalance"], shown["misses imbalance"], shown["bytes imbalance"]) == ("1.50",) * 3
@@ -61,10 +61,10 @@ def test_each_number_of_ranks_has_a_table_of_its_own_apart_from_the_comparison()
         record("full_gpu", setting={"device": "cpu"}),
     ]
     groups = group_records(records)
-    assert [block.heading.split(", ")[-2] for block in rank_blocks(groups)] == ["1 rank", "2 ranks"]
+    assert [block.heading.split(", ")[-2] for block in rank_tables(groups)] == ["1 rank", "2 ranks"]
     assert len(groups) == 3
     sheet = comparison(groups)
     assert set(sheet.frame["ranks"].dropna()) == {1, 2}
     assert not sheet.frame["tf32"].any()
-    names = [line["system"] for block in sheet.blocks for line in block.lines]
+    names = [line["system"] for block in sheet.tables for line in block.lines]
     assert names.count("freq_cache") == 2

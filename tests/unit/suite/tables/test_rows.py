@@ -31,12 +31,12 @@ def test_speeds_and_ratios_that_a_table_prints_agree() -> None:
     rows = {row.system: row for row in rows_of(only_group(gpu_run()))}
     baseline = rows["full_gpu"]
     assert baseline.steps_per_s == pytest.approx(100)
-    assert (baseline.ratio, baseline.ratio_low, baseline.builds, baseline.way) == (1.0, None, 9, "one process")
+    assert (baseline.ratio.value, baseline.ratio.low, baseline.builds, baseline.way) == (1.0, None, 9, "one process")
     for row in rows.values():
         if row.status is Status.OK:
             assert row.steps_per_s is not None
             assert row.samples_per_s is not None
-            assert row.steps_per_s / baseline.steps_per_s == pytest.approx(row.ratio, rel=1e-12)
+            assert row.steps_per_s / baseline.steps_per_s == pytest.approx(row.ratio.value, rel=1e-12)
             assert row.samples_per_s == pytest.approx(16_384 * row.steps_per_s)
             assert row.epoch_s == pytest.approx(39_291_954 / row.samples_per_s)
 
@@ -46,15 +46,15 @@ def test_repeat_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
     rows = rows_of(group)
     again = rows[2]
     assert [row.system for row in rows[:3]] == ["reference", "full_gpu", "full_gpu (again)"]
-    assert (again.baseline_repeat, again.ratio, again.auroc, again.host_peak_rss_bytes) == (
+    assert (again.baseline_repeat, again.ratio.value, again.auroc, again.host_peak_rss_bytes) == (
         True,
         pytest.approx(1),
         None,
         None,
     )
     assert again.records == rows[1].records == group.rounds_by_system["full_gpu"]
-    assert again.ratio_high is not None
-    assert [row.noise for row in rows] == [pytest.approx(again.ratio_high - 1, rel=0.02)] * len(rows)
+    assert again.ratio.high is not None
+    assert [row.noise for row in rows] == [pytest.approx(again.ratio.high - 1, rel=0.02)] * len(rows)
     assert row_of([record("a")], "a").noise is None
 
 

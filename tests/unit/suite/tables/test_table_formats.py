@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from suite.records.groups import group_records
 from suite.records.store import StoreError
 from suite.report.sheets import sheets
-from suite.tables.sheet import Block, Column, Sheet, csv_text, latex, to_csv, to_latex, to_markdown, write_sheets
+from suite.tables.sheet import Column, Sheet, Table, csv_text, latex, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
 from tests.unit.suite.report.report_scenes import disk_run
 
@@ -48,9 +48,9 @@ def nasty() -> Sheet:
     return Sheet(
         name="nasty",
         title=f"Title {NASTY}",
-        blocks=(
-            Block(columns=columns, lines=lines, notes=(NASTY,), **said),
-            Block(columns=columns, lines=({"system": "b", "share": "2"},)),
+        tables=(
+            Table(columns=columns, lines=lines, notes=(NASTY,), **said),
+            Table(columns=columns, lines=({"system": "b", "share": "2"},)),
         ),
     )
 
@@ -93,7 +93,7 @@ def plain(latex: str) -> str:
 
 
 def tables_of(sheet: Sheet) -> list[pd.DataFrame]:
-    return [table for block in sheet.blocks for table in block.tables]
+    return [table for block in sheet.tables for table in block.frames]
 
 
 def column_count(columns: str) -> int:
@@ -224,8 +224,8 @@ LINKS = [
 def test_texts_of_records_make_no_links_lines_or_cells_in_markdown():
     columns = (Column(words="name", name="name", text=True), Column(words="share", name="share"))
     lines = tuple({"name": text, "share": text} for text in LINKS)
-    block = Block(columns=columns, lines=lines, caption=LINKS[0], notes=tuple(LINKS))
-    sheet = Sheet(name="links", title="Links", blocks=(block,))
+    block = Table(columns=columns, lines=lines, caption=LINKS[0], notes=tuple(LINKS))
+    sheet = Sheet(name="links", title="Links", tables=(block,))
     tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(sheet))
     kinds = [inner.type for token in tokens for inner in (token, *(token.children or ()))]
     assert not {"link_open", "image", "html_inline", "html_block"} & set(kinds)

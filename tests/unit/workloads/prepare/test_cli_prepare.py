@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from workloads.__main__ import app
-from workloads.prepare.workspace import Memory, work_folder
+from workloads.prepare.workspace import MemoryBudget, work_folder
 from workloads.progress import Shown
 
 ROW = "\t".join(["1", *map(str, range(13)), *["c0ffee"] * 26]) + "\n"
@@ -146,13 +146,13 @@ def test_two_runs_at_once_are_refused(tmp_path, days):
 
 @pytest.mark.parametrize(("text", "size"), [("8GB", 8 * 10**9), ("512MiB", 512 << 20), ("1.5 gb", 1.5 * 10**9)])
 def test_memory_is_a_number_with_a_unit(text, size):
-    assert Memory.parse(text).bytes == size
+    assert MemoryBudget.parse(text).bytes == size
 
 
-def test_progress_in_a_log_has_rows_rate_share_and_remaining_time(monkeypatch, capsys):
+def test_progress_in_a_log_has_amount_share_and_remaining_time(monkeypatch, capsys):
     clock = iter([0.0, *(float(second) for second in range(0, 100, 10))])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    shown = Shown(resumes=True)
-    shown("reading", 0, 1000, 0)
-    shown("reading", 250, 1000, 500)
-    assert capsys.readouterr().err == "reading: 500 rows, 50 rows/s, 25%, 0:00:30 left\n"
+    shown = Shown()
+    shown("reading", 0, 1000)
+    shown("reading", 250, 1000)
+    assert capsys.readouterr().err == "reading: 250 of 1,000, 25%, 0:00:30 left\n"

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from prepare_scenes import content, kaggle_file, kaggle_row, load, random_rows
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.encoding import scaled
 from workloads.prepare.formats import split_rows
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import Memory
-from workloads.schema import DATASETS
-from workloads.split import Split
+from workloads.prepare.workspace import MemoryBudget
+from workloads.schema import DATASETS, Split
 
 DATA = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", Path(__file__).parents[5] / "shared" / "data"))
 
@@ -172,9 +171,9 @@ def test_blocks_merges_and_ranks_in_small_pieces_give_the_same_bytes(tmp_path, m
     sources = [kaggle_file(tmp_path / f"day_{n}", random_rows(300, seed=n)) for n in range(3)]
     settings = Settings(ids=ids, table_rows=40 if ids is IdRule.HASHED else None)
     whole = prepare("criteo_1tb", sources, out=tmp_path / "one", settings=settings)
-    monkeypatch.setattr(Memory, "text_block_bytes", 5000)
-    monkeypatch.setattr(Memory, "merged_ids", 40)
-    monkeypatch.setattr(Memory, "ranked_ids", 7)
+    monkeypatch.setattr(MemoryBudget, "text_block_bytes", 5000)
+    monkeypatch.setattr(MemoryBudget, "merged_ids", 40)
+    monkeypatch.setattr(MemoryBudget, "ranked_ids", 7)
     prepare("criteo_1tb", sources, out=tmp_path / "two", settings=settings)
     assert content(tmp_path / "one") == content(tmp_path / "two")
     assert whole.tables[0].rows > 21

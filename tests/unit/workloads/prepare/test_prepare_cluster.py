@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import Settings
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 
 ROW = "\t".join(["{label}", *["{number}"] * 13, *["{name}"] * 26]) + "\n"
 
@@ -36,7 +36,7 @@ def cluster():
 
 @pytest.mark.slow
 def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster):
-    memory = Memory(512 << 20)
+    memory = MemoryBudget(512 << 20)
     prepare("criteo_1tb", days, out=tmp_path / "here", memory=memory)
     address, reports = cluster.scheduler_address, []
     prepare(
@@ -48,7 +48,7 @@ def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster)
         progress=lambda *report: reports.append(report),
     )
     assert tree(tmp_path / "there") == tree(tmp_path / "here")
-    ends = {step: (done, total) for step, done, total, _ in reports}
+    ends = {step: (done, total) for step, done, total in reports}
     assert list(ends) == ["reading", "counting", "ranking", "writing", "checksums"]
     assert all(done == total > 0 for done, total in ends.values())
 

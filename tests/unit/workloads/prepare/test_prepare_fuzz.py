@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workloads.errors import DataError
-from workloads.prepare.own_schema import read_schema
+from workloads import DataError
+from workloads.prepare.formats import read_schema
 from workloads.prepare.prepare import prepare
-from workloads.split import Split
+from workloads.schema import Split
 
 TINY = """
 name = "tiny"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prepare_scenes import content, kaggle_file, random_rows
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import work_folder
 

@@ -12,10 +12,10 @@ import workloads.manifest
 import workloads.prepare.encoding
 import workloads.prepare.prepare
 import workloads.prepare.staging
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 from workloads.prepared import find_prepared
 
 
@@ -136,7 +136,7 @@ def test_output_that_another_has_made_meanwhile_is_not_replaced(tmp_path, monkey
 @pytest.mark.parametrize("text", ["1,5GB", "8 GB/2", "600000000,5", "much", "", "-1GB"])
 def test_memory_that_is_no_size_is_refused(text):
     with pytest.raises(DataError, match="is not a size: write it like 8GB"):
-        Memory.parse(text)
+        MemoryBudget.parse(text)
 
 
 def test_input_that_may_not_be_looked_at_is_an_error_in_a_sentence(tmp_path, monkeypatch):

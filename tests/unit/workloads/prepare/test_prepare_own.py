@@ -3,15 +3,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from workloads import DataError
 from workloads.__main__ import app
-from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
-from workloads.prepare.own_schema import read_schema
+from workloads.prepare.formats import read_schema
 from workloads.prepare.prepare import prepare
 from workloads.prepare.values import hashed_strings
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 from workloads.prepared import PreparedWorkload, find_prepared
-from workloads.split import Split
+from workloads.schema import Split
 
 SCHEMA = """
 name = "shop"
@@ -87,7 +87,7 @@ def test_csv_and_parquet_give_the_same_arrays_and_open_as_a_workload(tmp_path, s
     text = frame.with_columns(pl.lit("x,y").alias("note")).select("note", *reversed(frame.columns)).write_csv()
     (tmp_path / "shop.csv").write_text(text)
     one = own(schema, [tmp_path / "shop.csv"], tmp_path / "one")
-    two = own(schema, [tmp_path / "shop.parquet"], tmp_path / "two", memory=Memory(512 << 20))
+    two = own(schema, [tmp_path / "shop.parquet"], tmp_path / "two", memory=MemoryBudget(512 << 20))
     assert one.files == two.files
     assert rows_of(tmp_path / "one", "ids").T.tolist() == [USERS, SHELVES]
     assert rows_of(tmp_path / "one", "labels").tolist() == ROWS["bought"]

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workloads.prepare.vocabulary
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.manifest import Settings
-from workloads.prepare.formats import Column, Fractions, Kind, RawFormat
+from workloads.prepare.formats import Fractions, Kind, RawColumn, RawFormat
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import Memory
+from workloads.prepare.workspace import MemoryBudget
 
 ONE_TABLE = RawFormat(
     "one",
-    (Column("label", Kind.LABEL), Column("dense", Kind.DENSE_INTEGER), Column("id", Kind.CATEGORICAL_HEX)),
+    (RawColumn("label", Kind.LABEL), RawColumn("dense", Kind.DENSE_INTEGER), RawColumn("id", Kind.CATEGORICAL_HEX)),
     separator=b",",
     fractions=Fractions(train=0.5, validation=0.3),
 )
@@ -47,7 +47,7 @@ def test_rows_rank_training_ids_by_count_then_first_appearance(ids, min_count, f
     ranked = [i for i, count in Counter(train).most_common() if count >= min_count]  # ties: order of first appearance
     expected = [ranked.index(i) + 1 if i in ranked else 0 for i in ids]
     with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(
-        Memory, merged_ids=limit, ranked_ids=limit, text_block_bytes=block_bytes
+        MemoryBudget, merged_ids=limit, ranked_ids=limit, text_block_bytes=block_bytes
     ):  # fmt: skip
         rows, counts, manifest = prepared(ids, Path(folder), files=files, min_count=min_count)
     assert rows == expected
@@ -61,8 +61,8 @@ def test_ids_of_many_counts_and_one_are_ranked_piece_by_piece(tmp_path, monkeypa
     ids = [f"{i:x}" for i in (5000 * generator.random(20_000) ** 4).astype(int)]
     rows, counts, _ = prepared(ids, tmp_path, files=2)
     (tmp_path / "two").mkdir()
-    monkeypatch.setattr(Memory, "ranked_ids", 100)
-    monkeypatch.setattr(Memory, "merged_ids", 500)
+    monkeypatch.setattr(MemoryBudget, "ranked_ids", 100)
+    monkeypatch.setattr(MemoryBudget, "merged_ids", 500)
     monkeypatch.setattr(workloads.prepare.vocabulary, "_COUNT_CELLS", 16)  # counts beyond it share a cell
     assert prepared(ids, tmp_path / "two", files=2)[:2] == (rows, counts)
     train = Counter(ids[:10_000])

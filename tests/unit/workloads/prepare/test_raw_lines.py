@@ -10,7 +10,7 @@ import zlib
 import pytest
 import zstandard
 
-from workloads.errors import DataError
+from workloads import DataError
 from workloads.prepare.lines import READ_BYTES, RawFile
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workloads.errors import DataError
-from workloads.prepare.formats import FORMATS, Column, Kind, RawFormat
+from workloads import DataError
+from workloads.prepare.formats import FORMATS, Kind, RawColumn, RawFormat
 from workloads.prepare.lines import RawFile, TextBlock
 from workloads.prepare.text import TextRows
 from workloads.prepare.values import RowChecks, hashed_strings
@@ -165,7 +165,7 @@ SECONDS = 1_577_836_800_000_000
 )
 @pytest.mark.parametrize("label", [b"1", b"'1'"], ids=["block by block", "line by line"])
 def test_times_are_the_same_whatever_stands_beside_them(field, value, label):
-    raw = RawFormat("own", (Column("click", Kind.LABEL), Column("t", Kind.TIME)), separator=b";", quote=b"'")
+    raw = RawFormat("own", (RawColumn("click", Kind.LABEL), RawColumn("t", Kind.TIME)), separator=b";", quote=b"'")
     line = label + b";" + field.encode()
     if value is not None:
         assert one_line(raw, line)["t"].to_list() == [value]
@@ -199,12 +199,12 @@ def is_finite(text):
 OWN = RawFormat(
     "own",
     (
-        Column("click", Kind.LABEL),
-        Column("price", Kind.DENSE_FLOAT),
-        Column("user", Kind.CATEGORICAL_STRING),
-        Column("site", Kind.CATEGORICAL_INTEGER),
-        Column("hex", Kind.CATEGORICAL_HEX),
-        Column("note", Kind.IGNORED),
+        RawColumn("click", Kind.LABEL),
+        RawColumn("price", Kind.DENSE_FLOAT),
+        RawColumn("user", Kind.CATEGORICAL_STRING),
+        RawColumn("site", Kind.CATEGORICAL_INTEGER),
+        RawColumn("hex", Kind.CATEGORICAL_HEX),
+        RawColumn("note", Kind.IGNORED),
     ),
     separator=b";",
     quote=b"'",
@@ -252,7 +252,7 @@ def test_columns_of_all_kinds_parse_to_their_values_or_name_the_first_bad_column
 
 @pytest.mark.parametrize("start", [b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"(\xb5/\xfd", b"\xef\xbb\xbf"])
 def test_text_that_begins_like_a_packed_file_is_text(start):
-    raw = RawFormat("text", (Column("note", Kind.IGNORED), Column("click", Kind.LABEL)), separator=b",")
+    raw = RawFormat("text", (RawColumn("note", Kind.IGNORED), RawColumn("click", Kind.LABEL)), separator=b",")
     assert one_line(raw, start + b"rest,1")["click"].to_list() == [1]
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.functional.classification import binary_auroc
 
-from workloads.bags import MLPERF_HOTNESS, BagLaw
 from workloads.batch import Batch, Split
-from workloads.schema import MLPERF_DLRM_V2
+from workloads.schema import MLPERF_DLRM_V2, MLPERF_HOTNESS, BagLaw
+from workloads.streams.samples import bag_lengths
 from workloads.streams.synthetic import SyntheticWorkload
 
 LAWS = {"mlperf_dlrm_v2": MLPERF_DLRM_V2.bags, "bagged": bagged_schema().bags}
@@ -32,7 +32,7 @@ def draw_lengths(law, count, *, missing=0.0):
     generator = np.random.default_rng(1)
     shape = (len(law.longest), count)
     absent = generator.random(shape) < missing
-    return law.lengths(generator.random(shape), absent), absent
+    return bag_lengths(law, generator.random(shape), absent), absent
 
 
 @settings(max_examples=40, deadline=None)
@@ -157,8 +157,8 @@ def test_every_id_of_a_bag_moves_the_label_and_not_the_first_alone():
     start, stop = samples.starts[20], samples.starts[21]  # C21, 100 ids per bag
     bags = changed[start:stop].reshape(2000, 100)
     bags[:, 1:] = 0
-    probabilities = workload._planted.probabilities(changed, samples.dense, samples.lengths)
-    assert (probabilities != workload._probabilities(samples)).mean() > 0.99
+    probabilities = workload._planted.probabilities(replace(samples, ranks=changed))
+    assert (probabilities != workload._planted.probabilities(samples)).mean() > 0.99
 
 
 @pytest.mark.parametrize(("dataset", "cap"), [("mlperf_dlrm_v2", 300), ("bagged", 1)])

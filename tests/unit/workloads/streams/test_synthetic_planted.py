@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from workloads.streams.planted import PlantedModel, expected_auroc
+from workloads.streams.samples import Samples
 
 
 def brute_auroc(probabilities):
@@ -13,6 +14,17 @@ def brute_auroc(probabilities):
     return (clicked * higher).sum() / clicked.sum()
 
 
+def samples_of(ranks, dense):
+    """Samples with one id per table."""
+    return Samples(
+        ranks=ranks.reshape(-1),
+        lengths=np.ones_like(ranks),
+        offsets=np.arange(ranks.size + 1),
+        dense=dense,
+        thresholds=np.zeros(dense.shape[1]),
+    )
+
+
 @pytest.fixture(scope="module")
 def stream():
     generator = np.random.default_rng(3)
@@ -21,8 +33,7 @@ def stream():
 
 
 def calibrated(stream, *, ctr=0.2, auroc=0.8, seed=1):
-    ranks, dense = stream
-    return PlantedModel.calibrated(ranks=ranks, dense=dense, generator=np.random.Philox(key=seed), ctr=ctr, auroc=auroc)
+    return PlantedModel.calibrated(samples_of(*stream), generator=np.random.Philox(key=seed), ctr=ctr, auroc=auroc)
 
 
 def test_expected_auroc_counts_every_pair():
@@ -37,7 +48,7 @@ def test_expected_auroc_of_equal_probabilities_is_one_half():
 @pytest.mark.parametrize(("ctr", "auroc"), [(0.25, 0.8), (0.032, 0.8), (0.17, 0.7)])
 def test_calibration_meets_click_rate_and_auroc(stream, ctr, auroc):
     model = calibrated(stream, ctr=ctr, auroc=auroc)
-    probabilities = model.probabilities(*stream)
+    probabilities = model.probabilities(samples_of(*stream))
     assert probabilities.mean() == pytest.approx(ctr, rel=1e-3)
     assert model.best_auroc == pytest.approx(auroc, abs=1e-4)
     assert expected_auroc(np.sort(probabilities)) == pytest.approx(model.best_auroc, abs=1e-6)
@@ -49,7 +60,7 @@ def test_rare_ranks_matter_less(stream):
     spreads = []
     for low in (0, 9000):
         ranks = np.random.default_rng(4).integers(low, low + 10, (8, 5000))
-        probabilities = model.probabilities(ranks, np.repeat(dense[:, :1], 5000, axis=1))
+        probabilities = model.probabilities(samples_of(ranks, np.repeat(dense[:, :1], 5000, axis=1)))
         spreads.append(np.log(probabilities / (1 - probabilities)).std())
     assert spreads[0] > 10 * spreads[1]
 
@@ -57,9 +68,9 @@ def test_rare_ranks_matter_less(stream):
 def test_dense_features_alone_rank_far_worse_than_the_ids(stream):
     ranks, dense = stream
     model = calibrated(stream)
-    probabilities = model.probabilities(ranks, dense)
+    probabilities = model.probabilities(samples_of(ranks, dense))
     labels = np.random.default_rng(5).random(probabilities.size) < probabilities
-    without_ids = model.probabilities(np.zeros_like(ranks), dense)
+    without_ids = model.probabilities(samples_of(np.zeros_like(ranks), dense))
     order = np.argsort(without_ids)
     below = np.cumsum(~labels[order])
     auroc = below[labels[order]].sum() / (labels.sum() * (~labels).sum())

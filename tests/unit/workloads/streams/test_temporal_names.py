@@ -3,8 +3,8 @@ from itertools import cycle
 
 import pytest
 
+from workloads import DataError
 from workloads.batch import Split
-from workloads.errors import DataError
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.tracks import TRACKS, Drift, Growth, label, split_name

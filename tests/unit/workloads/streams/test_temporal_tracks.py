@@ -15,6 +15,7 @@ from torchmetrics.functional.classification import binary_auroc
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
 from workloads.streams.growth import GROWTH_STEPS
+from workloads.streams.samples import STREAMS
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.tracks import Drift, Growth
 
@@ -91,7 +92,8 @@ def test_labels_depend_on_ids_alone_whatever_the_time(track):
         batch = workload.batch(index, split)
         ids = batch.features.values().view(len(workload.tables), -1).numpy()
         ranks = np.stack([table[found] for table, found in zip(identities, ids, strict=True)])
-        expected = workload._planted.probabilities(ranks, np.ascontiguousarray(batch.dense.numpy().T))
+        samples = workload._source.draw(STREAMS[split], index, workload.batch_size)
+        expected = workload._planted.probabilities(replace(samples, ranks=ranks.reshape(-1)))
         np.testing.assert_allclose(workload.probabilities(index, split).numpy(), expected, rtol=1e-9)
 
 

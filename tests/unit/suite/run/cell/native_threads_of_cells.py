@@ -2,16 +2,14 @@
 
 import json
 import sys
-from functools import partial
 
 import torch
 
-from suite.records.command_line import parse_workloads
+from suite.records.command_line import ScaleName
 from suite.run.cell.feed import FeedPlan, open_feed
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.stream import open_workload
-from suite.run.plan import Options, plan_cells
-from systems.registry import Variant
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from tests.unit.systems.threads_of_a_process import native_threads
 
 STEPS = 50
@@ -22,15 +20,14 @@ BATCH_SIZE = 2048
 def main() -> None:
     found = []
     for system, producers in (("freq_cache", 0), ("freq_cache", 1), ("freq_cache[look_ahead=4]", 1)):
-        options = Options(
-            systems=(Variant.parse(system),), workloads=parse_workloads("criteo_kaggle"), device="cpu", scale="smoke"
-        )
-        (cell,), _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
-        cell = cell.model_copy(update={"batch_size": BATCH_SIZE})
-        setup, reopen = CellSetup.of(cell), partial(open_workload, cell)
+        options = Options(systems=system, workloads="criteo_kaggle", scale=ScaleName.SMOKE)
+        (cell,), _ = plan_cells(options, device="cpu", host_bytes=1 << 40)
+        sizes = {"batch_size": BATCH_SIZE, "train_steps": STEPS - 1, "counted_steps": 1}
+        cell = cell.model_copy(update=sizes)
+        setup = CellSetup.of(cell)
         torch.set_num_threads(2)
         plan = FeedPlan(producers=producers, threads=2)
-        with open_feed(plan, setup.workload, reopen=reopen, total=STEPS, device=setup.spec.device) as feed:
+        with open_feed(plan, cell, setup.workload, device=setup.spec.device) as feed:
             embeddings, trainer = setup.build(feed, total_steps=STEPS, beat=lambda: None)
             trainer.run(STEPS)
             found.append((system, producers, native_threads()))

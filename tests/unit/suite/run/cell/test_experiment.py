@@ -8,14 +8,13 @@ from torchmetrics.functional.classification import binary_auroc
 
 from suite.records.measured import FrequencySource
 from suite.records.record import Status
-from suite.run import memory_probes as memory
+from suite.run import resources as memory
 from suite.run.cell import experiment, setup
-from suite.run.cell import stream as streams
-from suite.run.cell.experiment import run_cell
-from suite.run.cell.feed import FeedPlan, in_process
-from suite.run.cell.reporter import Reporter
-from suite.run.cell.stream import open_workload
+from suite.run.cell import feed as streams
+from suite.run.cell.experiment import run_cell as run
+from suite.run.cell.feed import FeedPlan, in_process, open_workload
 from suite.run.cell.training import build_trainer, load_initial_rows
+from suite.run.worker import Reporter, RunCell
 from systems.contract import Verdict
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
@@ -35,6 +34,10 @@ class Phases(Reporter):
 
     def beat(self, step=0, steps=0):
         self.last[self.seen[-1]] = (step, steps)
+
+
+def run_cell(cell, reporter):
+    return run(RunCell(cell=cell), reporter)
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +146,9 @@ def test_drive_without_room_for_a_file_tier_makes_a_cell_infeasible_before_it_bu
     cell = tiny_cell("freq_cache[tier=file]")
     wanted = setup.CellSetup.of(cell)
     rows = wanted.spec.row_bytes + wanted.spec.state_bytes
-    monkeypatch.setattr(setup.scratch, "free_bytes", lambda: (tmp_path, rows))
+    monkeypatch.setattr(setup.locks, "free_bytes", lambda: (tmp_path, rows))
     assert wanted.support().verdict is Verdict.YES
-    monkeypatch.setattr(setup.scratch, "free_bytes", lambda: (tmp_path, rows - 1))
+    monkeypatch.setattr(setup.locks, "free_bytes", lambda: (tmp_path, rows - 1))
     phases = Phases()
     outcome = run_cell(cell, phases)
     assert (outcome.status, phases.seen) == (Status.INFEASIBLE, ["support"])

@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from suite.run.cell import feed
-from suite.run.cell.feed import BackgroundLoader, FeedPlan, PreloadedBatches, open_feed, plan_feed, usable_cores
+from suite.run.cell.feed import (
+    BackgroundLoader,
+    FeedPlan,
+    PreloadedBatches,
+    open_feed,
+    open_workload,
+    plan_feed,
+    usable_cores,
+)
+from tests.faults.cells import tiny_cell
 from tests.unit.workloads.produced import equal, open_avazu
 
 CPU = torch.device("cpu")
@@ -125,9 +134,9 @@ def test_during_training_batches_are_taken_ahead_in_order_and_errors_arrive_in_t
 
 @pytest.mark.parametrize("producers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_batches_are_the_same_however_they_are_made(producers):
-    workload = open_avazu()
-    plan = FeedPlan(producers=producers, threads=1)
-    with open_feed(plan, workload, reopen=open_avazu, total=9, device=CPU) as opened:
+    cell = tiny_cell(train_steps=7, counted_steps=2)
+    workload = open_workload(cell)
+    with open_feed(FeedPlan(producers=producers, threads=1), cell, workload, device=CPU) as opened:
         batches = []
         for run in (4, 5):
             opened.fill(run)

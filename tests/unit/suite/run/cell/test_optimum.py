@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from suite.run.cell.experiment import run_cell
-from suite.run.cell.optimum import optimum_of
-from suite.run.cell.reporter import Reporter
+from suite.run.cell.experiment import optimum_of, run_cell
 from suite.run.cell.setup import CellSetup
+from suite.run.worker import Reporter, RunCell
 from suite.simulate.models import next_use
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build
 from suite.simulate.trace import WorkloadTrace
 from systems.registry import Variant
 from tests.faults.cells import tiny_cell
+
+
+def quiet():
+    return Reporter(io.BytesIO())
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def setup():
 
 def test_optimum_is_beladys_over_the_counted_steps_alone(setup):
     cell = setup.cell
-    found = optimum_of(setup, 100)
+    found = optimum_of(setup, 100, quiet())
     span = Span(counted_from=cell.steps - 4, stop=cell.steps)
     setting = Setting(trace=WorkloadTrace(setup.workload), span=span, slots=100)
     tally = replay(build(Variant("belady"), setting))
@@ -38,24 +41,30 @@ def test_optimum_is_beladys_over_the_counted_steps_alone(setup):
 
 def test_system_that_reads_past_its_cache_is_held_against_a_cache_that_may(setup):
     caching = CellSetup.of(setup.cell.model_copy(update={"system": "fbgemm_uvm_caching"}))
-    found = optimum_of(caching, 100)
+    found = optimum_of(caching, 100, quiet())
     assert found.bypasses
-    assert found.unique_misses <= optimum_of(setup, 100).unique_misses
+    assert found.unique_misses <= optimum_of(setup, 100, quiet()).unique_misses
 
 
-def test_known_optimum_is_not_replayed_again(setup, monkeypatch):
-    beats = []
-    known = optimum_of(setup, 100, beat=lambda: beats.append(1))
-    assert beats
-    assert optimum_of(setup, 100, known=[known], beat=lambda: pytest.fail("replayed")) is known
-    assert optimum_of(setup, 101, known=[known]).slots == 101
+def test_optimum_in_the_cache_is_not_replayed_again_by_any_cell_on_the_same_stream(setup, monkeypatch, tmp_path):
+    found = optimum_of(setup, 100, quiet(), folder=tmp_path)
+    again = CellSetup.of(setup.cell.model_copy(update={"system": "freq_cache[policy=lfu]"}))
+    (file,) = tmp_path.iterdir()
+    monkeypatch.setattr("suite.simulate.models.model.replay", lambda *_, **__: pytest.fail("replayed"))
+    assert optimum_of(again, 100, quiet(), folder=tmp_path) == found
+    monkeypatch.undo()
+    assert optimum_of(setup, 101, quiet(), folder=tmp_path).slots == 101
+    elsewhere = CellSetup.of(setup.cell.model_copy(update={"seed": 1}))
+    assert optimum_of(elsewhere, 100, quiet(), folder=tmp_path) != found
+    file.write_text("{")
+    assert optimum_of(again, 100, quiet(), folder=tmp_path) == found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["freq_cache", "fbgemm_uvm_caching", "full_gpu"])
 def test_cell_with_a_cache_has_an_optimum_and_one_without_has_none(system):
     cell = tiny_cell(system)  # fbgemm has no cache on a CPU
-    outcome = run_cell(cell, Reporter(io.BytesIO()))
+    outcome = run_cell(RunCell(cell=cell), quiet())
     assert outcome.status == "ok"
     if system == "freq_cache":
         assert (outcome.optimum.slots, outcome.optimum.steps) == (998, 2)
@@ -73,7 +82,7 @@ def test_optimum_that_cannot_be_replayed_costs_the_cell_a_note_and_no_more(monke
 
     monkeypatch.setattr(next_use.NextUses.__init__, "__kwdefaults__", {"in_memory_bytes": 1})
     monkeypatch.setattr(next_use.tempfile, "TemporaryFile", full)
-    outcome = run_cell(tiny_cell("freq_cache"), Reporter(io.BytesIO()))
+    outcome = run_cell(RunCell(cell=tiny_cell("freq_cache")), quiet())
     assert outcome.status == "ok"
     assert outcome.optimum is None
     (note,) = outcome.notes

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from suite.run.cell.differences import loss_tolerance
 from suite.run.cell.training import tables_of
-from suite.run.cell.verify import verify
+from suite.run.cell.verify import loss_tolerance, verify
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, Support, SystemSpec, Verdict
 from systems.full_gpu import FullGPU
 from systems.no_embeddings import NoEmbeddings

@@ -8,7 +8,7 @@ import pytest
 
 from suite.records.environment import Gpu
 from suite.run import runner
-from suite.run.console import choices
+from suite.run.console import options
 from systems.registry import CONTROLS, SYSTEMS
 from systems.selection import ALL
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
@@ -72,7 +72,7 @@ def test_dry_run_as_json_is_one_cell_per_line(tmp_path):
 
 @pytest.mark.usefixtures("no_workers")
 def test_default_of_the_device_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(choices, "visible_gpu", lambda: None)
+    monkeypatch.setattr(options, "visible_gpu", lambda: None)
     result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
     assert "device: cpu, because no NVIDIA device is visible" in result.stdout
     assert "avazu: scale small, the default without a GPU" in result.stdout
@@ -119,12 +119,12 @@ def test_what_the_parser_refuses_exits_2_and_names_the_option(words):
 
 
 def test_cuda_without_a_device_is_refused(monkeypatch):
-    monkeypatch.setattr(choices, "visible_gpu", lambda: None)
+    monkeypatch.setattr(options, "visible_gpu", lambda: None)
     assert "--device cuda: no NVIDIA device is visible; use --device cpu" in refused("--device", "cuda")
 
 
 def test_cuda_with_a_device_that_torch_cannot_use_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(choices, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
+    monkeypatch.setattr(options, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "cannot use the NVIDIA Imaginary; run make setup again" in refused("--device", "cuda")
     result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
@@ -132,7 +132,7 @@ def test_cuda_with_a_device_that_torch_cannot_use_says_what_to_do(monkeypatch, t
 
 
 def test_device_that_torch_can_use_is_taken(monkeypatch, tmp_path):
-    monkeypatch.setattr(choices, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
+    monkeypatch.setattr(options, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     result = call("--systems", "reference", "--workloads", "avazu", "--dry-run", "--out", tmp_path)
     assert "device: cuda (NVIDIA Imaginary)" in result.stdout

@@ -10,9 +10,9 @@ from suite.records.record import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner
 from suite.run.console import command as cli
-from suite.run.messages import CellResult
 from suite.run.process import Ended
-from suite.run.turns import session
+from suite.run.turns import timing
+from suite.run.worker import CellResult
 from tests.unit.suite.run.console.command_scenes import TINY, call
 
 pytestmark = pytest.mark.usefixtures("plain_output")
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("plain_output")
 def test_two_systems_end_to_end_then_the_table_again_from_the_records(tmp_path, monkeypatch):
     environment = cli.capture(threads=1)  # once: sources may be edited while tests run
     monkeypatch.setattr(cli, "capture", lambda **_: environment)
-    monkeypatch.setattr(session, "disturbances", lambda *_, **__: ())  # other tests run beside this one
+    monkeypatch.setattr(timing, "interference", lambda *_, **__: ())  # other tests run beside this one
     words = ["--systems", "reference,full_gpu", "--workloads", "avazu", "--out", tmp_path, *TINY]
     first = call(*words, "--json")
     assert first.exit_code == 0, first.output
@@ -76,8 +76,8 @@ def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, pr
 
 
 def answering(monkeypatch, **outcomes):
-    def answer(cell, **_):
-        status = outcomes.get(cell.system, Status.UNSUPPORTED)
+    def answer(request, **_):
+        status = outcomes.get(request.cell.system, Status.UNSUPPORTED)
         return Ended(CellResult(status=status, reason="because"), "support", 1.0)
 
     monkeypatch.setattr(runner, "run_in_process", answer)

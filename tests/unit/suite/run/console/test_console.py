@@ -5,9 +5,8 @@ import pytest
 from rich.console import Console
 
 from suite.records.record import Status
-from suite.run.console.choices import make_display
-from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay
-from suite.run.messages import Progress
+from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay, make_display
+from suite.run.worker import Progress
 
 
 class FakeClock:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from suite.run.console.choices import Device, choose_device
 from suite.run.console.listing import show_choices
+from suite.run.console.options import Device, choose_device
 from systems.fbgemm.uvm import FbgemmUVM
 from systems.full_gpu import FullGPU
 from systems.no_embeddings import NoEmbeddings

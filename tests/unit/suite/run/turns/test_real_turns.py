@@ -6,9 +6,9 @@ import pytest
 
 from suite.records.record import Status
 from suite.run.cell.experiment import run_cell
-from suite.run.cell.reporter import Reporter
-from suite.run.turns import session as module
-from suite.run.turns.session import take_turns as held
+from suite.run.turns import timing as module
+from suite.run.turns.timing import take_turns as held
+from suite.run.worker import Reporter, RunCell
 from tests.faults.cells import fake, tiny_cell
 from tests.unit.suite.fabricate import environment, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
@@ -24,7 +24,7 @@ def take_turns(tmp_path, monkeypatch):
         """Systems take turns with records as a cell leaves them; `like`: whose measurement all of them take."""
         records = []
         for system in systems:
-            ended = run_cell(tiny_cell(like or system), Reporter(io.BytesIO()))
+            ended = run_cell(RunCell(cell=tiny_cell(like or system)), Reporter(io.BytesIO()))
             made = record(system, where=environment(gpu=False))
             outcome = {"measurement": ended.measurement, "verification": ended.verification, "turns": None}
             records.append(made.model_copy(update={"cell": tiny_cell(system), **outcome}))

@@ -8,26 +8,18 @@ import pytest
 
 from suite.records.measured import Turns
 from suite.records.record import Check, Status, Verification
-from suite.run.messages import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
 from suite.run.process import Limits
-from suite.run.turns import contest as module
-from suite.run.turns import session
-from suite.run.turns.arrangement import (
-    BASELINE_REPEAT,
-    LONG_TURN,
-    MemoryNeed,
-    arrange,
-    balanced_orders,
-    who_takes_turns,
-)
-from suite.run.turns.contest import hold
-from suite.run.turns.session import times_of
+from suite.run.turns import timing
+from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, balanced_orders, who_takes_turns
+from suite.run.turns.timing import time_group, times_of
+from suite.run.worker import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
 
 GB = 10**9
 ROOM = MemoryNeed(host=100 * GB, device=100 * GB, disk=100 * GB)
+REPEAT = "full_gpu" + BASELINE_REPEAT
 LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
 
 
@@ -54,7 +46,7 @@ def entrant(system, *, host_gb=1, memory=None, **changes):
 
 
 def names(contest):
-    return [one.name for one in contest.entrants]
+    return [one.name for one in contest.participants]
 
 
 # Orders
@@ -75,8 +67,8 @@ def test_every_system_has_every_place_and_follows_every_other_equally_often(syst
 def test_baseline_takes_turns_twice_and_kernels_of_others_not_at_all():
     records = [entrant("reference"), entrant("full_gpu"), entrant("fbgemm_uvm", same_kernel_as="full_gpu")]
     (contest,) = arrange(who_takes_turns(records), ROOM)
-    assert names(contest) == ["full_gpu", "full_gpu" + BASELINE_REPEAT, "reference"]
-    assert (contest.way, contest.turns, contest.steps) == ("one process", 2, 1)
+    assert names(contest) == ["full_gpu", REPEAT, "reference"]
+    assert (contest.isolation, contest.turns, contest.steps) == ("one process", 2, 1)
 
 
 def test_kernel_of_another_is_timed_where_that_other_one_is_not_there_or_failed():
@@ -91,7 +83,7 @@ def test_kernel_of_another_is_timed_where_that_other_one_is_not_there_or_failed(
         (
             33,
             "two by two",
-            [["full_gpu", "full_gpu" + BASELINE_REPEAT], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]],
+            [["full_gpu", REPEAT], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]],
         ),
         (60, "alone", [["full_gpu"], ["reference"], ["freq_cache"]]),
     ],
@@ -100,7 +92,7 @@ def test_what_does_not_fit_together_meets_the_baseline_or_nobody(host_gb, way, e
     records = [entrant(name, host_gb=host_gb) for name in ("reference", "full_gpu", "freq_cache")]
     contests = arrange(records, ROOM)
     assert [names(contest) for contest in contests] == entrants
-    assert {contest.way for contest in contests} == {way}
+    assert {contest.isolation for contest in contests} == {way}
 
 
 def test_baseline_that_does_not_fit_beside_itself_meets_the_others_once_each():
@@ -129,9 +121,9 @@ def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not(
     records = [entrant(name) for name in ("full_gpu", "reference")]
     busy = [entrant(name, busy_between_steps=True) for name in ("freq_cache", "freq_cache[look_ahead=4]")]
     calm, long = arrange([*records, *busy], ROOM)
-    assert names(calm) == ["full_gpu", "full_gpu" + BASELINE_REPEAT, "reference"]
+    assert names(calm) == ["full_gpu", REPEAT, "reference"]
     assert names(long) == ["full_gpu", "freq_cache", "freq_cache[look_ahead=4]"]
-    assert (calm.steps, long.steps > 1, long.way) == (1, True, "one process")
+    assert (calm.steps, long.steps > 1, long.isolation) == (1, True, "one process")
     pairs = arrange([*records, *busy], MemoryNeed(host=2 * GB, device=GB, disk=GB))
     assert [names(pair) for pair in pairs[2:]] == [["full_gpu", "freq_cache"], ["full_gpu", "freq_cache[look_ahead=4]"]]
     assert [pair.steps for pair in pairs] == [1, 1, long.steps, long.steps]
@@ -141,10 +133,10 @@ def test_needs_add_up_and_must_fit_in_every_kind_of_memory():
     memory = {"device_used_bytes": 2 * GB, "anatomy_bytes": {"disk/rows": 3 * GB}}
     records = [entrant(name, memory=memory) for name in ("reference", "freq_cache")]
     room = MemoryNeed(host=2 * GB, device=4 * GB, disk=6 * GB)
-    assert [contest.way for contest in arrange(records, room)] == ["one process"]
+    assert [contest.isolation for contest in arrange(records, room)] == ["one process"]
     for kind in room._fields:
         less = room._replace(**{kind: getattr(room, kind) - 1})
-        assert [contest.way for contest in arrange(records, less)] == ["alone", "alone"]
+        assert [contest.isolation for contest in arrange(records, less)] == ["alone", "alone"]
 
 
 # Holding
@@ -195,9 +187,9 @@ class FakeWorker:
 def held(tmp_path, monkeypatch):
     def go(*records, falls=()):
         scene = Scene(falls)
-        monkeypatch.setattr(module, "Worker", scene)
+        monkeypatch.setattr(timing, "WorkerProcess", scene)
         (contest,) = arrange(records, ROOM)
-        result = hold(contest, limits=LIMITS, log=tmp_path / "turns.log")
+        result = time_group(contest, limits=LIMITS, log=tmp_path / "turns.log")
         return scene, times_of(contest, result, identity="c")
 
     return go
@@ -210,7 +202,7 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(h
         contest="c", way="one process", steps=1, system_s=ones, baseline="full_gpu", baseline_s=ones, losses="equal"
     )
     assert times == {"full_gpu": expected, "freq_cache": expected.model_copy(update={"system_s": twos})}
-    assert scene.hosts == [["full_gpu", "full_gpu" + BASELINE_REPEAT, "freq_cache"]]
+    assert scene.hosts == [["full_gpu", REPEAT, "freq_cache"]]
     assert Counter(scene.asked) == {
         (what, name): count
         for name in scene.hosts[0]
@@ -220,12 +212,12 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(h
 
 @pytest.mark.parametrize(("large_gb", "beside_itself"), [(1, True), (60, False)])
 def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, large_gb, beside_itself):
-    monkeypatch.setattr(module, "Worker", Scene())
-    monkeypatch.setattr(session, "MachineMonitor", QuietMachine)
-    monkeypatch.setattr(session, "_room", lambda record: ROOM)
+    monkeypatch.setattr(timing, "WorkerProcess", Scene())
+    monkeypatch.setattr(timing, "MachineMonitor", QuietMachine)
+    monkeypatch.setattr(timing, "_room", lambda record: ROOM)
     busy = entrant("freq_cache", busy_between_steps=True)
     records = [entrant("full_gpu", host_gb=large_gb), entrant("reference"), busy]
-    found = session.take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=None)
+    found = timing.take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=None)
     turns = {record.cell.system: record.turns for record in found}
     assert list(turns) == ["full_gpu", "reference", "freq_cache"]
     assert turns["full_gpu"].contest == turns["reference"].contest != turns["freq_cache"].contest
@@ -237,13 +229,13 @@ def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, la
 @pytest.fixture
 def taken(tmp_path, monkeypatch):
     """Have records take turns two by two: what they are given, in order, and who was asked."""
-    monkeypatch.setattr(session, "MachineMonitor", QuietMachine)
-    monkeypatch.setattr(session, "_room", lambda record: ROOM)
+    monkeypatch.setattr(timing, "MachineMonitor", QuietMachine)
+    monkeypatch.setattr(timing, "_room", lambda record: ROOM)
 
     def go(records, falls=()):
         scene = Scene(falls)
-        monkeypatch.setattr(module, "Worker", scene)
-        given = session.take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=None)
+        monkeypatch.setattr(timing, "WorkerProcess", scene)
+        given = timing.take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=None)
         return given, scene
 
     return go
@@ -277,15 +269,15 @@ def test_system_that_falls_when_all_take_turns_again_has_no_times_of_before(take
 
 
 def test_progress_says_whose_turn_it_is_and_how_the_ratios_stand(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "Worker", Scene())
-    monkeypatch.setattr(module, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(timing, "WorkerProcess", Scene())
+    monkeypatch.setattr(timing, "_TELL_EVERY_S", 0.0)
     (contest,) = arrange([entrant("full_gpu"), entrant("freq_cache")], ROOM)
     told = []
-    hold(contest, limits=LIMITS, log=tmp_path / "turns.log", on_progress=told.append)
+    time_group(contest, limits=LIMITS, log=tmp_path / "turns.log", on_progress=told.append)
     assert told[0].phase == "build full_gpu"
-    assert {"full_gpu", "full_gpu" + BASELINE_REPEAT, "freq_cache"} < {one.phase for one in told}
+    assert {"full_gpu", REPEAT, "freq_cache"} < {one.phase for one in told}
     assert (told[-1].step, told[-1].steps) == (12, 12)
-    assert told[-1].ratios == {"full_gpu" + BASELINE_REPEAT: 1.0, "freq_cache": 0.5}
+    assert told[-1].ratios == {REPEAT: 1.0, "freq_cache": 0.5}
 
 
 def test_without_a_baseline_there_is_nothing_to_compare_with(held):
@@ -295,14 +287,14 @@ def test_without_a_baseline_there_is_nothing_to_compare_with(held):
 
 def test_system_that_patches_a_library_has_a_process_of_its_own(held):
     scene, times = held(entrant("full_gpu"), entrant("freq_cache", shares_process=False), entrant("reference"))
-    assert scene.hosts == [["full_gpu", "full_gpu" + BASELINE_REPEAT, "reference"], ["freq_cache"]]
+    assert scene.hosts == [["full_gpu", REPEAT, "reference"], ["freq_cache"]]
     ways = {system: one.way for system, one in times.items()}
     assert ways == {"full_gpu": "one process", "reference": "one process", "freq_cache": "own process"}
 
 
 def test_system_that_ends_the_shared_process_goes_on_in_its_own_and_the_others_too(held):
     scene, times = held(entrant("full_gpu"), entrant("freq_cache"), falls={("freq_cache", 3)})
-    assert scene.hosts[1:] == [["full_gpu", "full_gpu" + BASELINE_REPEAT], ["freq_cache"]]
+    assert scene.hosts[1:] == [["full_gpu", REPEAT], ["freq_cache"]]
     assert {system: one.way for system, one in times.items()} == {
         "full_gpu": "one process",
         "freq_cache": "own process",

@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from suite.records.record import Status
-from suite.run.cell.failures import describe, status_of
-from suite.run.cell.reporter import Reporter
-from suite.run.cell.worker import _outcome
-from suite.run.messages import ANSWERS, CellResult, Progress, RunCell
+from suite.run.worker import ANSWERS, CellResult, Progress, Reporter, RunCell, _outcome, describe, status_of
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
 
@@ -101,7 +98,7 @@ def test_missing_part_of_an_installed_package_is_not_told_to_be_installed():
 
 def test_reporter_sends_every_phase_and_beats_after_a_pause_alone(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("suite.run.cell.reporter.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("suite.run.worker.time.monotonic", lambda: now[0])
     pipe = io.BytesIO()
     reporter = Reporter(pipe)
     reporter.phase("build")

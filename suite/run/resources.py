@@ -1,14 +1,17 @@
-"""Memory probes: peak resident set since a reset, and figures of torch's allocator and the driver of a CUDA device."""
+"""CPUs and memory that this process may use, and memory that it has used, of the host and of a CUDA device.
 
+Sources: the kernel's cgroup-v1/memory.rst, cgroup-v2.rst and sched-bwc.rst.
+"""
+
+import math
 import os
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from suite.records.environment import ask_nvml
-from suite.run.control_groups import CgroupUnavailable, own_group
 
 if TYPE_CHECKING:  # the parent process reads host figures without importing torch
     import torch
@@ -20,6 +23,17 @@ _CGROUPS = {
     2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
 }
 """Files with limit and usage of a control group, and entries of memory.stat for file cache, by version."""
+_KILL_COUNTS = tuple(
+    map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
+)
+"""Files in which the kernel counts its out-of-memory kills: cgroup v2, cgroup v1, the whole machine."""
+
+
+class CgroupUnavailable(RuntimeError):
+    """The memory of this process cannot be limited; the message has the reason and the remedy."""
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"{why}; {remedy}")
 
 
 def reset_peaks(device: "torch.device") -> bool:
@@ -103,6 +117,28 @@ def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - 
     return held.get(os.getpid())  # the driver may list a process without its usage
 
 
+def own_group(root: Path = Path("/")) -> tuple[int, Path]:
+    """Version and folder of the group that counts this process's memory; in a container the topmost visible one."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        raise CgroupUnavailable("control groups are a thing of Linux", "run there") from None
+    below = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+    memory = next((path for names, path in below.items() if "memory" in names.split(",")), None)
+    version, path = (2, below.get("", "/")) if memory is None else (1, memory)
+    for mount in mounts:
+        top, point, (kind, _, options) = mount[3], mount[4], mount[mount.index("-") + 1 :][:3]
+        if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or "memory" in options.split(",")):
+            folder = root / point.lstrip("/")
+            own = folder / path.removeprefix(top).lstrip("/")
+            return version, own if own.is_dir() else folder
+    raise CgroupUnavailable(
+        "no control group that counts memory can be seen (no such mount in /proc/self/mountinfo)",
+        "mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged ...`",
+    )
+
+
 def available_host_bytes(root: Path = Path("/")) -> int:
     """Host memory available to this process: the kernel's estimate, or less under a limit of its control groups."""
     available = int(psutil.virtual_memory().available)
@@ -122,3 +158,52 @@ def available_host_bytes(root: Path = Path("/")) -> int:
             used -= sum(int(counts.get(name, 0)) for name in file_counts)
             available = min(available, max(0, int(limit) - used))
     return available
+
+
+def granted_cpus(root: Path = Path("/")) -> float:
+    """Number of CPUs under the tightest quota on this process; infinite if there is none.
+
+    In a container the path that `/proc/self/cgroup` names may be the host's; its own group is the topmost one.
+
+    Raises:
+        OSError: the groups of this process cannot be read.
+    """
+    granted = math.inf
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        names: tuple[str, ...]
+        if not controllers:  # version 2
+            mount, names = "sys/fs/cgroup", ("cpu.max",)
+        elif "cpu" in controllers.split(","):
+            mount, names = "sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        else:
+            continue
+        own = PurePosixPath(path.lstrip("/"))
+        for group in (own, *own.parents):
+            with suppress(OSError):  # a group above the visible ones, or the topmost, which has no limit
+                quota, period = " ".join((root / mount / group / name).read_text() for name in names).split()
+                if quota not in {"max", "-1"}:
+                    granted = min(granted, int(quota) / int(period))
+    return granted
+
+
+def kernel_kills() -> int:
+    """Number of the kernel's out-of-memory kills, in this cgroup if there is one."""
+    return next((kills for path in _KILL_COUNTS if (kills := kills_in(path)) is not None), 0)
+
+
+def kills_in(path: Path) -> int | None:
+    """Number of out-of-memory kills in a file of the kernel; None if the file does not count them."""
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return None
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is running; a zombie is not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

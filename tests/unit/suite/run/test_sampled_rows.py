@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from suite.records.store import StoreError
-from suite.run.cell.sampled_rows import ROWS, SampledRows, sampled_ids
+from suite.run.agreement import ROWS, SampledRows, sampled_ids
 from suite.run.cell.training import load_initial_rows, tables_of
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.reference import ReferenceSystem

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from suite.run import memory_probes as memory
+from suite.run import resources as memory
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[4]
@@ -22,7 +22,7 @@ def test_peak_is_that_since_the_reset_and_shows_memory_given_back():
     script = """
         import numpy as np
         from types import SimpleNamespace
-        from suite.run import memory_probes as memory
+        from suite.run import resources as memory
         early = np.ones(300_000_000, np.uint8); del early
         before = memory.peak_rss_bytes()
         if not memory.reset_peaks(SimpleNamespace(type="cpu")):

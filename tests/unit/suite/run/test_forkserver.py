@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from suite.records.record import Status
-from suite.run import start
+from suite.run import forkserver
+from suite.run.forkserver import Forkserver
 from suite.run.process import Limits, run_in_process
-from suite.run.start import Forkserver
+from suite.run.worker import RunCell
 from tests.faults.cells import tiny_cell
 
 GENEROUS = Limits(wall_s=90, stall_s=90, host_bytes=8 * 10**9)
@@ -27,8 +28,8 @@ def test_workers_import_this_package_and_look_where_the_caller_does(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path] if looked_in else [path for path in sys.path if path])
     monkeypatch.setenv("PYTHONPATH", "inherited")
-    found = start.worker_environment()
-    own = str(Path(start.__file__).resolve().parents[2])
+    found = forkserver.worker_environment()
+    own = str(Path(forkserver.__file__).resolve().parents[2])
     here = [str(tmp_path)] if looked_in else []
     assert found["PYTHONPATH"].split(os.pathsep) == [own, *here, "inherited"]
     assert (found["PYTHONSAFEPATH"], found["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
@@ -42,21 +43,21 @@ open(os.environ["WITNESS"], "a").write(__name__)
 
 
 def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, monkeypatch):
-    packages = (f"{package}/__init__" for package in ("suite", "suite/run", "suite/run/cell"))
-    for name in (*packages, "suite/run/cell/forkserver", "json"):
+    packages = (f"{package}/__init__" for package in ("suite", "suite/run"))
+    for name in (*packages, "suite/run/forkserver", "json"):
         file = tmp_path / "other" / f"{name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(OTHER)
     monkeypatch.setenv("WITNESS", str(tmp_path / "witness"))
     monkeypatch.chdir(tmp_path / "other")
-    ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
+    ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
     assert (ended.outcome.status, ended.outcome.reason) == (Status.OK, "")
     assert not (tmp_path / "witness").exists()
 
 
 def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(start, "_code", lambda: "another")
-    ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
+    monkeypatch.setattr(forkserver, "_code", lambda: "another")
+    ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
     assert ended.outcome.status is Status.CRASHED
     assert "are not those that the run began with: start it again" in ended.outcome.reason
 
@@ -64,7 +65,7 @@ def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypa
 SEES_A_DEVICE = """#!{python}
 import importlib, os, sys
 from types import SimpleNamespace
-from suite.run.cell import worker, forkserver
+from suite.run import worker, forkserver
 
 sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {found}))
 importlib.import_module = lambda name: None
@@ -81,6 +82,6 @@ def test_worker_starts_from_nothing_where_torch_found_a_device(tmp_path, monkeyp
     stand_in.write_text(SEES_A_DEVICE.format(python=sys.executable, found=found))
     stand_in.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stand_in))
-    ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
+    ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
     assert ended.outcome.status is status
     assert ("7" in ended.outcome.reason) is not found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from suite.records.groups import is_baseline
-from suite.records.record import Cell, Record, Status
+from suite.records.record import Cell, Measurement, Record, Status
 
 BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
@@ -24,18 +24,6 @@ class MemoryNeed(NamedTuple):
     device: int
     disk: int
 
-    @classmethod
-    def of(cls, record: Record) -> MemoryNeed:
-        """Peak memory of a system and its model in its cell."""
-        assert record.measurement is not None
-        memory, group = record.measurement.memory, record.measurement.held
-        held = memory.host_peak_rss_bytes if group is None else group.limit_bytes
-        return cls(
-            host=min(held, max(0, memory.host_peak_rss_bytes - memory.host_baseline_rss_bytes)),
-            device=memory.device_used_bytes or memory.device_reserved_bytes or 0,
-            disk=sum(size for key, size in memory.anatomy_bytes.items() if key.startswith("disk/")),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Participant:
@@ -43,7 +31,7 @@ class Participant:
 
     Attributes:
         name: The system's name, or the baseline's with `BASELINE_REPEAT`.
-        record: Record of its cell.
+        record: Record of its cell, `ok`.
         own_process: It runs in a process of its own, not in that of the others.
     """
 
@@ -56,33 +44,55 @@ class Participant:
         """The system's cell."""
         return self.record.cell
 
+    @property
+    def measurement(self) -> Measurement:
+        """Measurement of its cell."""
+        assert self.record.measurement is not None
+        return self.record.measurement
+
+    @property
+    def needs_long_turns(self) -> bool:
+        """Whether it works between its steps, on threads or in the page cache."""
+        return self.measurement.busy_between_steps and self.cell.turn_steps < LONG_TURN
+
+    @property
+    def memory_need(self) -> MemoryNeed:
+        """Peak memory of the system and its model in its cell."""
+        memory, held = self.measurement.memory, self.measurement.held
+        limit = memory.host_peak_rss_bytes if held is None else held.limit_bytes
+        return MemoryNeed(
+            host=min(limit, max(0, memory.host_peak_rss_bytes - memory.host_baseline_rss_bytes)),
+            device=memory.device_used_bytes or memory.device_reserved_bytes or 0,
+            disk=sum(size for key, size in memory.anatomy_bytes.items() if key.startswith("disk/")),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimingGroup:
     """Systems that are timed in alternation.
 
     Attributes:
-        entrants: The baseline first, if there is one, followed by its repeat.
-        way: Isolation for their records, except for participants in a process of their own.
+        participants: The baseline first, if there is one, followed by its repeat.
+        isolation: Isolation for their records, except for participants in a process of their own.
         turns: Turns of each system after each build.
         steps: Steps of each turn.
     """
 
-    entrants: tuple[Participant, ...]
-    way: Isolation
+    participants: tuple[Participant, ...]
+    isolation: Isolation
     turns: int
     steps: int
 
     @property
     def baseline(self) -> Participant | None:
         """The baseline that the others are compared with; None if the group has none."""
-        first = self.entrants[0]
-        return first if is_baseline(first.record.cell.system) else None
+        first = self.participants[0]
+        return first if is_baseline(first.cell.system) else None
 
     @property
     def on_drive(self) -> bool:
         """Whether rows are on a drive: then systems are built once, and are timed without the MLPs too."""
-        return self.entrants[0].cell.host_budget_bytes is not None
+        return self.participants[0].cell.host_budget_bytes is not None
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:
@@ -101,15 +111,13 @@ def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
     Systems with background threads need long turns, so they are timed against the baseline in a group of their own. The
     baseline's own times are those of its first group: with its repeat, if that fits.
     """
-    entrants = [
-        Participant(name=record.cell.system, record=record, own_process=not _shares(record))
-        for record in sorted(records, key=lambda record: not is_baseline(record.cell.system))
-    ]
-    baseline = entrants.pop(0) if is_baseline(entrants[0].cell.system) else None
-    busy = [entrant for entrant in entrants if _needs_long_turns(entrant)]
-    calm = [entrant for entrant in entrants if entrant not in busy]
+    others = [Participant(name=one.cell.system, record=one, own_process=_needs_own_process(one)) for one in records]
+    others.sort(key=lambda one: not is_baseline(one.cell.system))
+    baseline = others.pop(0) if is_baseline(others[0].cell.system) else None
+    busy = [one for one in others if one.needs_long_turns]
+    calm = [one for one in others if one not in busy]
     if baseline is None or not busy or not calm:
-        return _arranged(baseline, entrants, room)
+        return _arranged(baseline, others, room)
     return [*_arranged(baseline, calm, room), *_arranged(baseline, busy, room, twice=False)]
 
 
@@ -122,38 +130,33 @@ def _arranged(
         first.append(replace(baseline, name=baseline.name + BASELINE_REPEAT))
     everyone = [*first, *others]
     if len(everyone) > 1 and _fit(everyone, room):
-        return [_contest(everyone, "one process")]
-    if baseline is not None and others and all(_fit([baseline, entrant], room) for entrant in others):
-        contests = [_contest([baseline, entrant], "two by two") for entrant in others]
-        return [_contest(first, "two by two"), *contests] if twice and _fit(first, room) else contests
+        return [_group(everyone, "one process")]
+    if baseline is not None and others and all(_fit([baseline, one], room) for one in others):
+        pairs = [_group([baseline, one], "two by two") for one in others]
+        return [_group(first, "two by two"), *pairs] if twice and _fit(first, room) else pairs
     alone = [baseline, *others] if baseline is not None and twice else others
-    return [_contest([entrant], "alone") for entrant in alone]
+    return [_group([one], "alone") for one in alone]
 
 
-def _needs_long_turns(entrant: Participant) -> bool:
-    measured = entrant.record.measurement
-    return measured is not None and measured.busy_between_steps and entrant.cell.turn_steps < LONG_TURN
-
-
-def _shares(record: Record) -> bool:
+def _needs_own_process(record: Record) -> bool:
     on_drive = record.cell.host_budget_bytes is not None  # each has a memory limit of its own
-    return not on_drive and (record.measurement is None or record.measurement.shares_process)
+    return on_drive or (record.measurement is not None and not record.measurement.shares_process)
 
 
-def _fit(entrants: Sequence[Participant], room: MemoryNeed) -> bool:
+def _fit(participants: Sequence[Participant], room: MemoryNeed) -> bool:
     """Whether the memory suffices for all at once."""
-    needs = [MemoryNeed.of(entrant.record) for entrant in entrants]
+    needs = [one.memory_need for one in participants]
     return all(sum(wanted) <= there for *wanted, there in zip(*needs, room, strict=True))
 
 
-def _contest(entrants: Sequence[Participant], way: Isolation) -> TimingGroup:
-    cell = entrants[0].cell
+def _group(participants: Sequence[Participant], isolation: Isolation) -> TimingGroup:
+    cell = participants[0].cell
     steps, turns = cell.turn_steps, cell.turns
-    if any(_needs_long_turns(entrant) for entrant in entrants):
+    if any(one.needs_long_turns for one in participants):
         # steps of the stream after the warm-up
         room = max(cell.steps, cell.warmup_steps + turns * steps) - cell.warmup_steps
         steps, turns = min(LONG_TURN, room), max(1, min(2 * turns * steps, room) // LONG_TURN)
-    return TimingGroup(entrants=tuple(entrants), way=way, turns=turns, steps=steps)
+    return TimingGroup(participants=tuple(participants), isolation=isolation, turns=turns, steps=steps)
 
 
 def balanced_orders(systems: int) -> list[tuple[int, ...]]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from suite.run.kill import runs
-from suite.run.scratch import cell_directory, remove_left
+from suite.run.locks import cell_directory, remove_stale
+from suite.run.resources import runs
 
 RUN = """
 import subprocess, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from suite.run.scratch import cell_directory
+from suite.run.locks import cell_directory
 with cell_directory() as (folder, keep):
     worker = subprocess.Popen(["sleep", "60"], pass_fds=(keep,), stdout=subprocess.DEVNULL)
     print(folder, worker.pid, flush=True)
@@ -32,15 +32,15 @@ def temporary(tmp_path, monkeypatch):
 def test_directory_of_a_killed_run_stays_for_as_long_as_its_worker_lives(temporary):
     run = subprocess.Popen([sys.executable, "-c", RUN, str(temporary)], stdout=subprocess.PIPE, text=True)
     folder, pid = run.stdout.readline().split()
-    assert remove_left() == []
+    assert remove_stale() == []
     run.kill()
     run.wait()
-    assert remove_left() == []
+    assert remove_stale() == []
     assert Path(folder).is_dir()
     subprocess.run(["kill", "-9", pid], check=True)
     run.stdout.close()
     wait_for_end(int(pid))
-    assert remove_left() == [Path(folder)]
+    assert remove_stale() == [Path(folder)]
     assert not Path(folder).exists()
 
 
@@ -53,7 +53,7 @@ def wait_for_end(pid):
 def test_two_cells_have_a_directory_each_that_goes_with_its_files_and_nothing_else_is_removed(temporary):
     stranger = temporary / "embedding-offload-bench"
     stranger.mkdir()
-    assert remove_left() == []
+    assert remove_stale() == []
     with cell_directory() as (one, _), cell_directory() as (other, _):
         (one / "rows").mkdir()
         (one / "rows" / "a").write_text("1")
@@ -75,7 +75,7 @@ def test_only_directories_that_cells_made_are_removed(temporary):
     (parent / "12-abcdefgh").symlink_to(data, target_is_directory=True)
     (parent / "13-abcdefgh").write_text("a file")
     (parent / "14-abcdefgh").mkdir()
-    assert remove_left() == [parent / "14-abcdefgh"]
+    assert remove_stale() == [parent / "14-abcdefgh"]
     assert sorted(path.name for path in parent.iterdir()) == [".lock", "12-abcdefgh", "13-abcdefgh", "kept"]
     assert [path.name for path in data.iterdir()] == ["thesis"]
 
@@ -84,7 +84,7 @@ def test_folder_that_is_a_link_is_neither_cleaned_nor_used(temporary):
     data = temporary / "data"
     (data / "12-abcdefgh").mkdir(parents=True)
     ours(temporary).symlink_to(data, target_is_directory=True)
-    for use in (remove_left, lambda: cell_directory().__enter__()):
+    for use in (remove_stale, lambda: cell_directory().__enter__()):
         with pytest.raises(PermissionError, match="it is a link, or no folder"):
             use()
     assert [path.name for path in data.iterdir()] == ["12-abcdefgh"]
@@ -95,7 +95,7 @@ def test_folder_that_others_can_write_is_refused(temporary, mode, reason):
     ours(temporary).mkdir()
     ours(temporary).chmod(mode)
     with pytest.raises(PermissionError, match=reason):
-        remove_left()
+        remove_stale()
 
 
 def test_folder_of_another_user_is_refused(temporary, monkeypatch):
@@ -104,7 +104,7 @@ def test_folder_of_another_user_is_refused(temporary, monkeypatch):
     seen = os.stat_result((0o40700, *([0] * 3), os.getuid() + 1, *([0] * 5)))
     monkeypatch.setattr(Path, "lstat", lambda path: seen)
     with pytest.raises(PermissionError, match=f"it belongs to another user, number {os.getuid() + 1}"):
-        remove_left()
+        remove_stale()
     assert (ours(temporary) / "12-abcdefgh").exists()
 
 

@@ -1,0 +1,340 @@
+"""Timing of one setting and round: systems train the same batches in turns, which gives their speed.
+
+`take_turns` forms groups of systems, times each group with `time_group`, and puts the times into records. The workers
+that hold the systems are `suite.run.turns.host`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from suite.records.measured import DriveTraffic, Turns
+from suite.records.record import Check, Record, Status, Verification
+from suite.run.agreement import same_arithmetic
+from suite.run.conditions import MachineMonitor, interference
+from suite.run.locks import free_bytes
+from suite.run.process import Limits, OnProgress, WorkerProcess, limits_of, not_started
+from suite.run.resources import available_host_bytes
+from suite.run.turns.groups import (
+    BASELINE_REPEAT,
+    Isolation,
+    MemoryNeed,
+    Participant,
+    TimingGroup,
+    arrange,
+    balanced_orders,
+)
+from suite.run.worker import Build, CellResult, Clear, Host, Progress, RunSteps, StepTiming
+
+if TYPE_CHECKING:
+    from suite.run.console.display import Display
+
+_SHARE = 0.8
+"""Share of the available memory that the systems of a timing group may use."""
+_SHARE_BESIDE_DRIVE = 0.95
+"""The same share where all systems but one have a memory limit."""
+_TELL_EVERY_S = 0.5
+
+Series = list[list[StepTiming]]
+"""Turns by build."""
+
+
+@dataclass
+class GroupTimes:
+    """Result of a timing group.
+
+    Attributes:
+        series: Turns by name, of participants that finished.
+        embeddings: The same for turns without the MLPs, if there were any.
+        own_process: Names of participants that finished in a process of their own.
+        failed: Failures by name, of the other participants.
+    """
+
+    series: dict[str, Series] = field(default_factory=dict)
+    embeddings: dict[str, Series] = field(default_factory=dict)
+    own_process: set[str] = field(default_factory=set)
+    failed: dict[str, CellResult] = field(default_factory=dict)
+
+
+def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
+    """Time the systems of one setting and round, group by group; yields records with times, or the status of a failure.
+
+    A group whose systems all have times of it is not timed again.
+
+    Args:
+        records: Records of the systems to time, all `ok`.
+        log: File for the output of the first worker; other workers write to files beside it.
+        display: Shows the progress.
+        timeout_s: Seconds that one system may take; None: the scale's timeout.
+    """
+    by_system = {record.cell.system: record for record in records}
+    display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
+    found: dict[str, Record] = {}
+    for number, group in enumerate(arrange(records, _room(records[0]))):
+        if _is_timed(group):
+            found |= {one.cell.system: one.record for one in group.participants if one.cell.system not in found}
+            continue
+        path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
+        cell = group.participants[0].cell
+        monitor = MachineMonitor(cuda=cell.device == "cuda")
+        limits = limits_of(cell, timeout_s=timeout_s, cells=len(group.participants))
+        try:
+            result = time_group(group, limits=limits, log=path, on_progress=display.progress)
+        except OSError as error:  # a full disk under the log, or no process
+            result = GroupTimes(failed=dict.fromkeys((one.name for one in group.participants), not_started(error)))
+        seen = monitor.conditions(complete=not result.failed)
+        around = {"conditions": seen, "disturbed": interference(seen, wall_s=monitor.wall_s)}
+        for system, times in times_of(group, result, identity=uuid.uuid4().hex[:16]).items():
+            if system not in found or isinstance(times, CellResult):  # the baseline may be in several groups
+                before = found.get(system) or by_system[system].model_copy(update={"turns": None})
+                found[system] = _with(times, before).model_copy(update=around)
+                yield found[system]
+    display.turns_finished()
+
+
+def time_group(
+    group: TimingGroup, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None
+) -> GroupTimes:
+    """Time the systems of a group; progress counts the turns of all systems, with the participant's name as the phase.
+
+    If one of them ends the process that it shares, all start again, that one in a process of its own. If it ends that
+    one too, the others start again without it. `log` gets the output of the shared worker; workers of systems in a
+    process of their own write to files beside it.
+    """
+    failed: dict[str, CellResult] = {}
+    for number in itertools.count(1):
+        if not group.participants:
+            return GroupTimes(failed=failed)
+        attempt = _Attempt(group, limits, on_progress)
+        try:
+            attempt.run(log if number == 1 else log.with_name(f"{log.stem}-attempt{number}{log.suffix}"))
+        except _Failure as failure:
+            gone = failure.participant
+            if gone.own_process or len(group.participants) == 1:
+                names = [gone.name] if gone is not group.baseline else [gone.name, gone.name + BASELINE_REPEAT]
+                failed |= dict.fromkeys(names, failure.result)
+                left = [one for one in group.participants if one.name not in names]
+            else:
+                left = [replace(one, own_process=True) if one is gone else one for one in group.participants]
+            group = replace(group, participants=tuple(left))
+        else:
+            own_process = {one.name for one in group.participants if one.own_process}
+            return GroupTimes(attempt.series, attempt.embeddings, own_process, failed)
+    raise AssertionError  # `count` does not end
+
+
+class _Failure(Exception):
+    """A system made its worker exit or fail."""
+
+    def __init__(self, participant: Participant, result: CellResult) -> None:
+        super().__init__(result.reason)
+        self.participant = participant
+        self.result = result
+
+
+class _Attempt:
+    """One attempt to time all participants; its series are those of `GroupTimes`."""
+
+    def __init__(self, group: TimingGroup, limits: Limits, on_progress: OnProgress) -> None:
+        self._group = group
+        self._limits = limits
+        self._on_progress = on_progress
+        self._cell = group.participants[0].cell
+        self.series: dict[str, Series] = {one.name: [] for one in group.participants}
+        self.embeddings: dict[str, Series] = {name: [] for name in (self.series if group.on_drive else ())}
+        self._workers: dict[str, WorkerProcess] = {}
+        self._done = 0
+        self._told = -math.inf
+
+    def run(self, log: Path) -> None:
+        """Build, warm up and time all systems, as many times as the cells' `builds`; on a drive they are built once.
+
+        Raises:
+            _Failure: a system made its worker exit or fail.
+        """
+        group, cell, on_drive = self._group, self._cell, self._group.on_drive
+        kinds = [self.series, self.embeddings] if on_drive else [self.series]
+        steps = cell.warmup_steps + group.turns * group.steps * (2 * cell.builds if on_drive else 1)
+        orders = balanced_orders(len(group.participants))
+        shared = [one for one in group.participants if not one.own_process]
+        processes = ([shared] if shared else []) + [[one] for one in group.participants if one.own_process]
+        with ExitStack() as stack:
+            for number, members in enumerate(processes):
+                path = log.with_name(f"{log.stem}-{number}{log.suffix}") if number else log
+                worker = stack.enter_context(WorkerProcess(path))
+                self._workers |= {one.name: worker for one in members}
+                self._ask(members[0], Host(cells={one.name: one.cell for one in members}, steps=steps))
+            for build in range(cell.builds):
+                if build and not on_drive:
+                    for members in processes:
+                        self._ask(members[0], Clear())
+                if not build or not on_drive:
+                    self._build()
+                for series in kinds:
+                    for name in series:
+                        series[name].append([])
+                first = build * group.turns if on_drive else 0
+                for turn, series in itertools.product(range(first, first + group.turns), kinds):
+                    for place in orders[turn % len(orders)]:
+                        self._take_turn(group.participants[place], series)
+        self._told = -math.inf
+        self._tell("done")
+
+    def _build(self) -> None:
+        """Build new instances of all systems, and warm them up."""
+        for one in self._group.participants:
+            self._tell(f"build {one.name}")
+            self._ask(one, Build(name=one.name))
+        # caches fill without the MLPs too, in a fraction of the time
+        steps, embeddings_only = self._cell.warmup_steps, self._group.on_drive
+        for one in self._group.participants:
+            self._tell(f"warm up {one.name}")
+            self._ask(one, RunSteps(name=one.name, steps=steps, embeddings_only=embeddings_only))
+
+    def _take_turn(self, one: Participant, series: dict[str, Series]) -> None:
+        self._tell(one.name)
+        embeddings_only = series is self.embeddings
+        taken = self._ask(one, RunSteps(name=one.name, steps=self._group.steps, embeddings_only=embeddings_only))
+        assert taken is not None
+        series[one.name][-1].append(taken)
+        self._done += 1
+
+    def _ask(self, one: Participant, request: BaseModel) -> StepTiming | None:
+        """Send a request. Returns the timing of `RunSteps`, None for other requests.
+
+        Raises:
+            _Failure: the worker failed.
+        """
+        worker = self._workers[one.name]
+        worker.ask(request)
+        answer = worker.answer(self._limits)
+        if isinstance(answer, CellResult):
+            raise _Failure(one, answer)
+        return answer if isinstance(answer, StepTiming) else None
+
+    def _tell(self, phase: str) -> None:
+        """Report progress, at most twice a second."""
+        if time.monotonic() - self._told < _TELL_EVERY_S:
+            return
+        self._told = time.monotonic()
+        kinds = 2 if self._group.on_drive else 1
+        total = self._cell.builds * self._group.turns * len(self._group.participants) * kinds
+        ratios = current_ratios(self._group, self.series)
+        self._on_progress(Progress(phase=phase, step=self._done, steps=total, ratios=ratios))
+
+
+def current_ratios(group: TimingGroup, series: Mapping[str, Series]) -> dict[str, float]:
+    """Speed relative to the baseline by name, median over turns, of participants with a turn."""
+    if group.baseline is None or group.baseline.record.on_virtual_device:
+        return {}
+    seconds = {name: [turn.seconds for build in builds for turn in build] for name, builds in series.items()}
+    base = seconds.pop(group.baseline.name)
+    pairs = {name: list(zip(base, ours, strict=False)) for name, ours in seconds.items()}
+    return {name: statistics.median(theirs / ours for theirs, ours in both) for name, both in pairs.items() if both}
+
+
+def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[str, Turns | CellResult]:
+    """Times by system, or the failure of a system without times; `identity` is unique to the group."""
+    found: dict[str, Turns | CellResult] = {}
+    baseline = group.baseline
+    first, again = ("", "") if baseline is None else (baseline.name, baseline.name + BASELINE_REPEAT)
+    for one in group.participants:
+        name, beside = one.name, again if one is baseline else first
+        if name == again:
+            continue
+        if name not in result.series:
+            found[name] = result.failed[name]
+            continue
+        ours, theirs = result.series[name], result.series.get(beside)
+        alone, alone_beside = result.embeddings.get(name, []), result.embeddings.get(beside, [])
+        compared = theirs is not None and baseline is not None and same_arithmetic(one.record, baseline.record)
+        if compared and (turn := _first_difference(ours, theirs or []) or _first_difference(alone, alone_beside)):
+            found[name] = CellResult(
+                status=Status.WRONG_ANSWER,
+                reason=f"at the end of turn {turn} its loss differs from {first}'s on the same batches, though both "
+                "were verified as bitwise equal",
+            )
+            continue
+        way: Isolation = "own process" if name in result.own_process else group.isolation
+        found[name] = Turns(
+            contest=identity,
+            way=way,
+            steps=group.steps,
+            system_s=_seconds(ours),
+            baseline=None if theirs is None else first,
+            baseline_s=None if theirs is None else _seconds(theirs),
+            losses="equal" if compared else "not compared",
+            data_wait_s=sum(turn.wait_s for build in ours for turn in build),
+            drive=_traffic(ours, group.steps),
+            embedding_s=_seconds(alone) or None,
+            baseline_embedding_s=_seconds(alone_beside) or None,
+            embedding_drive=_traffic(alone, group.steps),
+        )
+    return found
+
+
+def _room(record: Record) -> MemoryNeed:
+    """Memory that the systems of a group may use together."""
+    share = _SHARE if record.cell.host_budget_bytes is None else _SHARE_BESIDE_DRIVE
+    on_device = record.environment.gpu_memory_bytes if record.cell.device == "cuda" else None
+    return MemoryNeed(
+        host=int(share * available_host_bytes()),
+        device=int(_SHARE * (on_device or 0)),
+        disk=int(_SHARE * free_bytes()[1]),
+    )
+
+
+def _is_timed(group: TimingGroup) -> bool:
+    """Whether the group's systems have times of one group; the baseline's may be from another group with it."""
+    base = None if group.baseline is None else group.baseline.record
+    turns = [one.record.turns for one in group.participants]
+    groups = {one.record.turns.contest for one in group.participants if one.record is not base and one.record.turns}
+    return None not in turns and len(groups) <= 1
+
+
+def _with(times: Turns | CellResult, record: Record) -> Record:
+    """The record with its times, or the status of the failure."""
+    if isinstance(times, Turns):
+        return record.model_copy(update={"turns": times})
+    failed: dict[str, object] = {"status": times.status, "reason": times.reason, "phase": "turns"}
+    if times.status is Status.WRONG_ANSWER and record.verification is not None:
+        differs = Check(name="turns: losses", passed=False, max_difference=1.0, tolerance=0.0, detail=times.reason)
+        failed["verification"] = Verification(checks=(*record.verification.checks, differs))
+        failed["measurement"] = None
+    return record.model_copy(update=failed)
+
+
+def _traffic(series: Series, steps: int) -> DriveTraffic | None:
+    """Bytes from and to drives in all turns; None if there were none, as without rows on a drive."""
+    turns = [turn for build in series for turn in build]
+    if not any(turn.read_bytes or turn.written_bytes or turn.rows_read is not None for turn in turns):
+        return None
+    rows = [turn.rows_read for turn in turns]
+    return DriveTraffic(
+        steps=steps * len(turns),
+        read_bytes=sum(turn.read_bytes for turn in turns),
+        written_bytes=sum(turn.written_bytes for turn in turns),
+        rows_read=None if None in rows else sum(count or 0 for count in rows),
+    )
+
+
+def _seconds(series: Series) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(turn.seconds for turn in build) for build in series)
+
+
+def _first_difference(ours: Series, theirs: Series) -> int:
+    """Number, from 1, of the first turn at whose end the losses differ; 0 if none."""
+    losses = ([turn.loss for build in series for turn in build] for series in (ours, theirs))
+    pairs = zip(*losses, strict=True)
+    return next((number for number, (one, other) in enumerate(pairs, 1) if one != other), 0)
