@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pkgutil
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from turns import Turns
 
 from suite.records.environment import capture
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "results" / "cache"))  # its programs have the planners
 _RECORDED = {"machine", "cpu", "cores", "gpu", "python", "packages", "code", "commit", "dirty"}
 """Of the environment, in every benchmark's `extra_info`."""
 

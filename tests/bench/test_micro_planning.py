@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from results.cache.planners import POLICIES, ZipfTables, ids_of, planner_of
+from figures import POLICIES, ids_of, planner_of
+from steps import ZipfTables
 from torch import Tensor
 from turns import Role, Side, Turns
 

@@ -211,8 +211,8 @@ def test_index_and_window_of_criteo_1tb(ran: dict[str, Any]) -> None:
 def test_other_numbers_of_the_page(ran: dict[str, Any]) -> None:
     assert f"{16 * ran['spec'].rows / 2**30:.2f} GiB\n  for Criteo 1TB" in PAGE
     assert f"At most {1 / (1 - SPARE):.1f} times the rows written" in PAGE
-    assert file_tier._MOST_ROWS == 10**9
-    assert "10^9 rows in a file tier" in PAGE
+    assert file_tier._MOST_ROWS == 500 * 10**6
+    assert "500 million rows in a file tier" in PAGE
     with pytest.raises(ValueError, match="0 to 64"):
         CachedEmbeddingBagCollection(
             ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), cache_ratio=0.1, look_ahead=65

@@ -79,7 +79,7 @@ class Run:
     def saved(self) -> dict[str, torch.Tensor]:
         """The rows of what is saved now."""
         self.collection.save(self.path / "saved")
-        again = built(self.tables, **{**self.choices, "look_ahead": 0, "directory": None})
+        again = built(self.tables, **{**self.choices, "look_ahead": 0, "directory": None, "ram_bytes": 0})
         again.load(self.path / "saved")
         return snapshot(again)
 
