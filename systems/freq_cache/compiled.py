@@ -43,18 +43,19 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., An
     except RuntimeError:  # the folder is not writable: compiled anew in every process
         return numba.njit(nogil=True, _nrt=False, **options)(function)  # type: ignore[no-any-return]
     # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only:
-    # after a change of the others it would load old machine code.
-    made._cache._cache_file._source_stamp = _digest(Path(function.__code__.co_filename).parent)
+    # after a change of the others it would load old machine code. The version is compared before anything is loaded,
+    # which a module that has moved since would make fail.
+    made._cache._cache_file._version = f"{numba.__version__} {_digest(Path(function.__code__.co_filename).parent)}"
     return made  # type: ignore[no-any-return]
 
 
 @cache
-def _digest(folder: Path) -> bytes:
+def _digest(folder: Path) -> str:
     """SHA-256 digest of all sources whose functions a loop of a folder may inline: that folder's and this package's."""
     digest = hashlib.sha256()
     for source in sorted({*folder.glob("*.py"), *Path(__file__).parent.rglob("*.py")}):
         digest.update(source.read_bytes())
-    return digest.digest()
+    return digest.hexdigest()
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -67,6 +67,11 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --tier disk --workloads criteo_kaggle --host-budget 128MiB,256MiB,512MiB": Run(
         add="--dry-run", says="536,870,912 B"
     ),
+    "python run_bench.py --tier disk --workloads criteo_kaggle --systems "
+    '"full_ram,freq_cache[tier=file],freq_cache[levels=2,tier=file],mapped_table,rocksdb_table" '
+    "--device-budget 64MiB --host-budget 256MiB": Run(
+        add="--dry-run", says="freq_cache[levels=2,tier=file] x criteo_kaggle"
+    ),
     "python run_bench.py --tier disk --workloads criteo_kaggle --scale full": Run(
         add="--dry-run", says="1,073,741,824 B"
     ),
@@ -151,6 +156,10 @@ RULES: dict[str, Rule] = {
         add="--batches 6",
         swap={"--scale full": "--scale smoke", "--points 7": "--points 2", "results/simulate": "simulated"},
         leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/miss_rate.svg"),
+    ),
+    "python -m suite simulate --workload criteo_kaggle --scale small "
+    '--policies "freq_cache,freq_cache[ram=3]" --cache-ratio 0.08': Run(
+        add="--batches 6", swap={"--scale small": "--scale smoke"}, says="freq_cache[ram=3]"
     ),
     "python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch": Run(
         add="--policies lru,belady", swap={"4096": "256"}, says="belady"

@@ -37,15 +37,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     except RuntimeError:  # nowhere to write: compiled anew in every process
         return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
     # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only.
-    made._cache._cache_file._source_stamp = _digest()
+    made._cache._cache_file._version = f"{numba.__version__} {_digest()}"
     return made  # type: ignore[no-any-return]
 
 
 @cache
-def _digest() -> bytes:
+def _digest() -> str:
     """sha256 of all sources that a loop may have copies of: those that have loops."""
     sources = (source.read_bytes() for source in sorted(Path(__file__).parent.rglob("*.py")))
-    return hashlib.sha256(b"".join(source for source in sources if b"@compiled" in source)).digest()
+    return hashlib.sha256(b"".join(source for source in sources if b"@compiled" in source)).hexdigest()
 
 
 class RankTables(NamedTuple):
