@@ -29,7 +29,7 @@ def test_look_ahead_adds_no_thread_but_the_named_ones_with_any_tier(tmp_path: Pa
     by_tier: dict[str, dict[int, int]] = defaultdict(dict)
     for tier, look_ahead, threads in counted("systems/freq_cache/native_threads_of_training.py", str(tmp_path)):
         by_tier[" ".join(tier)][look_ahead] = threads
-    assert len(by_tier) == 4
+    assert len(by_tier) == 5
     for tier, threads in by_tier.items():
         assert list(threads) == [0, 2, 4]
         assert max(threads.values()) == threads[0], tier

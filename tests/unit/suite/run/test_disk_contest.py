@@ -94,7 +94,8 @@ def test_tables_in_memory_have_no_host_budget():
             "--host-budget is for rows on a drive: give --tier disk",
         ),
         ({"cache_ratio": "0.1"}, "--tier disk has a --host-budget"),
-        ({"device_budget": "1GiB"}, "--tier disk has a --host-budget"),
+        ({"device_budget": "1GiB"}, "--device-budget is part of every --host-budget with --tier disk"),
+        ({"device_budget": "1MiB,2MiB"}, "give one size, below all of these"),
         ({"device": "cuda"}, "--tier disk computes on a CPU: give --device cpu"),
     ],
 )
