@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Record, Status
-from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS
+from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS, hit_rate
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
@@ -102,6 +102,15 @@ COLUMNS: Final = {
     ),
 }  # fmt: skip
 
+LEVELS: Final = (
+    Column(words="hits in slots", name="hit_rate", show=hit_rate),
+    Column(
+        words="hits in RAM", name="ram_hit_rate", show=hit_rate,
+        definition="of all distinct rows of the counted batches, those that a level of RAM gave.",
+    ),
+)  # fmt: skip
+"""Further columns of the whole step, where a system has a level of RAM."""
+
 
 def rows_on_drive(groups: Sequence[Group], step: Step) -> list[dict[str, Any]]:
     """A line per budget and system, in the order of the groups.
@@ -137,11 +146,12 @@ def disk_sheet(groups: Sequence[Group]) -> Sheet:
 
 def _tables(sweep: Sequence[Group], heading: str) -> list[Table]:
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
+    levels = LEVELS if any(one["ram_hit_rate"] is not None for one in whole) else ()
     first = Table(
         heading=heading,
         summary=disk_verdict(sweep),
         caption=caption(sweep, *_facts(sweep)),
-        columns=COLUMNS[Step.WHOLE],
+        columns=(*COLUMNS[Step.WHOLE][:-1], *levels, STATUS),
         lines=tuple(whole),
         notes=tuple(f"{binary_bytes(one['budget'])}, {note}" for one in whole for note in remarks([one["row"]])),
     )
@@ -262,9 +272,18 @@ def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
             **_reading(group, row),
             "held_bytes": most,
             "held": None if most is None else most / budget,
+            "hit_rate": row.hit_rate,
+            "ram_hit_rate": _ram_hit_rate(row),
             **{name: getattr(row, name) for name in ("exact", "verified", "status")},
             "row": row,
         }
+
+
+def _ram_hit_rate(row: Row) -> float | None:
+    counted = next((one.traffic for one in row.measurements if one.traffic is not None), None)
+    if counted is None or counted.rows_from_ram is None or not counted.unique_ids:
+        return None
+    return counted.rows_from_ram / counted.unique_ids
 
 
 def _embedding_alone(record: Record) -> Record:
