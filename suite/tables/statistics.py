@@ -54,8 +54,8 @@ class Estimate:
 def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Any]:
     """A system's speed in its turns, over all rounds: fields of a row; none where it took no turns.
 
-    Steps per second are the baseline's geometric mean over turns, times the ratio to it; without a ratio the system's
-    own mean. In the total, all steps over all seconds of its turns, stalls show.
+    Steps per second are those of the system's own turns; the ratio compares them with the baseline's in the same turns.
+    In the total, all steps over all seconds of its turns, stalls show.
 
     Args:
         runs: Its rounds.
@@ -68,9 +68,8 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
     itself = is_baseline(runs[0].cell.system)
     relative = baseline is not None and _beside_a_baseline(runs) and not itself
     ratio = ratio_of(log_speeds(runs).values()) if relative else None
-    measure = _turns(baseline or ()) or list(map(_baseline_first, own)) if relative else own
     # of the baseline to itself there is nothing to estimate
-    return _speed(runs, own, measure, Estimate(value=1.0, low=None, high=None) if itself else ratio)
+    return _speed(runs, own, Estimate(value=1.0, low=None, high=None) if itself else ratio)
 
 
 def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
@@ -79,14 +78,12 @@ def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
     if not beside:
         return {}
     repeat = list(map(_baseline_first, beside))
-    return _speed(baseline, repeat, beside, ratio_of(_log_speeds(repeat).values()))
+    return _speed(baseline, repeat, ratio_of(_log_speeds(repeat).values()))
 
 
-def _speed(
-    runs: Sequence[Record], own: Sequence[Turns], measure: Sequence[Turns], ratio: Estimate | None
-) -> dict[str, Any]:
-    """Fields of a row: `measure` took the turns whose pace, times the ratio, is the system's."""
-    steps_per_s = _pace(own) if ratio is None else _pace(measure) * ratio.value
+def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None) -> dict[str, Any]:
+    """Fields of a row: the pace of its own turns, and the ratio to the baseline's in the same turns."""
+    steps_per_s = _pace(own)
     seconds = sum(second for turns in own for build in turns.system_s for second in build)
     samples_per_s = steps_per_s * runs[0].cell.batch_size
     epoch = next((run.measurement.epoch_samples for run in runs if run.measurement is not None), None)
