@@ -213,7 +213,7 @@ class Positions:
         full = self.end + count > MOST_POSITIONS
         if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
             return _NONE
-        if full or not self._ready.size:
+        if full or self._ready.size < count:  # else the rest would go to the end, and the log grow with every round
             self._ready = np.sort(np.concatenate([self._ready, *self._freed]))
             self._freed = []
         return self._ready[:count]
