@@ -94,9 +94,13 @@ class SparseOptimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheRatio:
-    """Cache size as a share of all rows, as papers state it. Not equal memory: see `DeviceBytes`."""
+    """Cache size as a share of all rows, as papers state it. Not equal memory: see `DeviceBytes`.
+
+    `ram_ratio` is the share that a level of RAM above a drive has room for, in a system with levels.
+    """
 
     ratio: float
+    ram_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from systems.freq_cache.cache.mover import BatchMover
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout, width_of
+from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.row_map import SUM_BYTES
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
@@ -67,8 +68,11 @@ class CacheSpec(SystemSpec):
             return spec
         given: dict[str, Any] = {one.name: getattr(spec, one.name) for one in fields(spec)}
         given |= {name: spec.parameters[name] for name in _TEXT_OPTIONS if name in spec.parameters}
-        if spec.parameters.get("levels") == "2" and isinstance(spec.budget, HostBytes):
-            given["budget"] = HostBytes(total_bytes=spec.budget.total_bytes)
+        if spec.parameters.get("levels") == "2":
+            if isinstance(spec.budget, HostBytes):
+                given["budget"] = replace(spec.budget, device_bytes=None)
+            elif isinstance(spec.budget, CacheRatio):
+                given["budget"] = replace(spec.budget, ram_ratio=0.0)
         return cls(**given, look_ahead=int(spec.parameters.get("look_ahead", "0")))
 
     @property
@@ -113,6 +117,8 @@ def device_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
 
 def ram_bytes_of(spec: CacheSpec) -> int:
     """Bytes of the level of RAM above a drive, of all caches: as asked for, or what a host budget leaves."""
+    if isinstance(spec.budget, CacheRatio) and spec.budget.ram_ratio and spec.tier == "file":
+        return int(spec.budget.ram_ratio * (slow_bytes(spec) + RamIndex.BYTES * spec.rows))
     if not isinstance(spec.budget, HostBytes) or spec.budget.device_bytes is None:
         return spec.ram_bytes
     left = spec.budget.total_bytes - _beside_ram(spec)

@@ -101,6 +101,8 @@ class RoundedReference(ReferenceSystem):
         self._written: list[tuple[Cache, Tensor]] = []
         for part in cache.caches:
             part.tier.write = partial(self._note, part, part.tier.write)  # type: ignore[method-assign]
+            if part.tier.ram_rows:  # rows are rounded on their way to RAM; without it `evict` is `write`
+                part.tier.evict = partial(self._note, part, part.tier.evict)  # type: ignore[method-assign]
 
     @property
     def look_ahead(self) -> int:

@@ -16,7 +16,16 @@ from torchrec import KeyedJaggedTensor
 from suite.records.record import Check, Verification
 from suite.run.cell.feed import Feed, in_process
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    EmbeddingSystem,
+    HostBytes,
+    OptimizerKind,
+    SparseOptimizer,
+    SystemSpec,
+    Verdict,
+)
 from workloads.batch import Workload
 
 STEPS = 8
@@ -109,10 +118,15 @@ def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -
         spec,
         tables=tables,
         optimizer=SparseOptimizer(kind=kind, lr=lr, eps=max(spec.optimizer.eps, MIN_EPS.get(kind, 0.0))),
-        budget=CacheRatio(ratio=CACHE_RATIO),
+        budget=CacheRatio(ratio=CACHE_RATIO, ram_ratio=CACHE_RATIO if _has_levels(spec.budget) else 0.0),
         batch_lookups=4 * workload.batch_lookups,
         frequencies=workload.frequencies(),
     )
+
+
+def _has_levels(budget: Budget) -> bool:
+    """Whether a part of the memory for rows on a drive plays a device, and the rest is a level of RAM."""
+    return isinstance(budget, HostBytes) and budget.device_bytes is not None
 
 
 def _checks(

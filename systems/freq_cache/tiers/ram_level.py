@@ -54,7 +54,7 @@ class RamTier(FileTier):
         with self._moving:
             held, places = self._held(rows)
             out.index_copy_(0, held, self._records.index_select(0, places))
-        self.ram_rows_read += held.numel()
+            self.ram_rows_read += held.numel()
         others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
         records = self.layout.empty(others.numel())
         super().read(rows[others], records)
