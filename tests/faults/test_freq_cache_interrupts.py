@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from linecache import getline
@@ -88,16 +89,20 @@ def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> b
     return all(torch.equal(found[name], rows) for name, rows in expected.items())
 
 
-def lines_of(work: Callable[[], None], at: int | None = None) -> list[tuple[str, int]]:
-    """The lines of the cache that this thread comes to; before line number `at` of them it is interrupted."""
-    seen: list[tuple[str, int]] = []
+Line = tuple[str, int]
+
+
+def lines_of(work: Callable[[], None], at: tuple[Line, int] | None = None) -> Counter[Line]:
+    """How often this thread comes to each line of the cache; before it comes to one that often it is interrupted."""
+    seen: Counter[Line] = Counter()
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         if not frame.f_code.co_filename.startswith(SOURCES):
             return None
         if event == "line":
-            seen.append((frame.f_code.co_filename, frame.f_lineno))
-            if len(seen) - 1 == at:
+            line = frame.f_code.co_filename, frame.f_lineno
+            seen[line] += 1
+            if (line, seen[line]) == at:
                 sys.settrace(None)
                 raise KeyboardInterrupt
         return trace
@@ -135,22 +140,19 @@ def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, 
     first = Run(kind, tmp_path / "first")
     first.train(range(FROM))
     seen = lines_of(lambda: first.train(range(FROM, TO)))
-    places: dict[tuple[str, int], list[int]] = {}
-    for number, line in enumerate(seen):
-        # as a `with` ends, its line comes again: an interrupt there would keep a lock, and signals do not come there
-        if not getline(*line).strip().startswith("with "):
-            places.setdefault(line, []).append(number)
+    # as a `with` ends, its line comes again: an interrupt there would keep a lock, and signals do not come there
+    lines = sorted(line for line in seen if not getline(*line).strip().startswith("with "))
     # a part of the lines, another one at every run by hand
-    chosen = random.Random(kind if "CI" in os.environ else None).sample(sorted(places), k=min(len(places), LINES))
+    chosen = random.Random(kind if "CI" in os.environ else None).sample(lines, k=min(len(lines), LINES))
     outcomes = []
-    for number in (places[line][len(places[line]) // 2] for line in chosen):
-        run = Run(kind, tmp_path / str(number))
+    for number, line in enumerate(chosen):
+        run, time_of_it = Run(kind, tmp_path / str(number)), seen[line] // 2 + 1
         run.train(range(FROM))
         try:
-            lines_of(partial(run.train, range(FROM, TO)), at=number)
+            lines_of(partial(run.train, range(FROM, TO)), at=(line, time_of_it))
         except KeyboardInterrupt:
-            outcomes.append(outcome_noted(run, f"interrupted before {seen[number]}, line {number} of {len(seen)}"))
-        # else threads came in another order, and there were fewer lines
+            outcomes.append(outcome_noted(run, f"interrupted before {line}, the {time_of_it}. time"))
+        # else threads came in another order, and this one came there less often
         run.collection.close()
     assert len(outcomes) > len(chosen) / 2
     # a planner that is interrupted on the training thread cannot go on; one on a thread of its own is not interrupted
