@@ -100,6 +100,9 @@ class EmbeddingSystem(nn.Module, ABC):
     shares_process: ClassVar[bool] = True
     """Whether it may be timed in one process with other systems; not where it patches a library."""
 
+    plain_table: ClassVar[str] = "full_gpu"
+    """The system that keeps all rows for the same kernel, without a cache: what the cache alone costs shows beside it."""
+
     verified_rows: ClassVar[int] = 300
     """Maximum rows per table in verification: enough that the system treats the tables as it treats large ones."""
 

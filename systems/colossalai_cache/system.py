@@ -59,6 +59,8 @@ class ColossalAICache(EmbeddingSystem):
     variants = {"policy": ("dataset", "lfu")}
     takes_weights = True
     bypasses = False
+    shares_process = False
+    plain_table = "reference"
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
