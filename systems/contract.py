@@ -101,7 +101,7 @@ class EmbeddingSystem(nn.Module, ABC):
     """Whether it may be timed in one process with other systems; not where it patches a library."""
 
     plain_table: ClassVar[str] = "full_gpu"
-    """The system that keeps all rows for the same kernel, without a cache: what the cache alone costs shows beside it."""
+    """The system that keeps all rows for the same kernel, without a cache."""
 
     verified_rows: ClassVar[int] = 300
     """Maximum rows per table in verification: enough that the system treats the tables as it treats large ones."""

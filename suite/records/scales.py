@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-
 LEAD_STEPS = 1
 """Untimed steps at the start of every turn: other systems' turns took weights and hot rows out of the CPU's cache."""
 

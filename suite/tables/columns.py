@@ -43,8 +43,8 @@ EPOCH: Final = Column(
 )  # fmt: skip
 RATIO: Final = Column(
     words="vs full_gpu", name="ratio", show=relative, noisy=True,
-    definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over runs, or within "
-    "one run over builds.",
+    definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over "
+    "runs, or within one run over builds.",
 )  # fmt: skip
 EMBEDDING: Final = Column(
     words="embeddings vs full_gpu", name="embedding_ratio", show=relative, noisy=True,
@@ -90,7 +90,8 @@ ALLOCATED: Final = Column(
 )  # fmt: skip
 
 MAIN: Final = (
-    SYSTEM, PRIOR_KNOWLEDGE, AUROC, STEPS_PER_S, RATIO, EMBEDDING, KERNEL, RESERVED, CPU_MEMORY, HIT_RATE, MISSES, STATUS,
+    SYSTEM, PRIOR_KNOWLEDGE, AUROC, STEPS_PER_S, RATIO, EMBEDDING, KERNEL, RESERVED, CPU_MEMORY, HIT_RATE, MISSES,
+    STATUS,
 )  # fmt: skip
 PAPER: Final = (AUROC, ACCURACY, STEPS_PER_S, EPOCH, ALLOCATED, RESERVED, CPU_MEMORY)
 """The columns that the paper published (arXiv 2208.05321)."""

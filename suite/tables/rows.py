@@ -168,8 +168,8 @@ def _kernel_ratio(row: Row, systems: Mapping[str, Sequence[Record]]) -> Estimate
 def _apart(row: Row) -> Iterator[str]:
     if row.apart is not None:
         yield (
-            f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: neither stands for the other, "
-            "and no verdict uses its speed"
+            f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: they differ, and no verdict "
+            "uses its speed"
         )
 
 
