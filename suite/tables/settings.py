@@ -122,8 +122,8 @@ def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     apart = "".join(dict.fromkeys(f", {system}: {turns.way}" for system, turns in timed if turns.way != usual))
     rounds = len({record.cell.round for record in records})
     blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
-    within = "" if rounds >= ENOUGH_RUNS else ", intervals within one run"
-    yield f"{rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}{within}"
+    over = "over rounds" if rounds >= ENOUGH_RUNS else "over builds" if rounds > 1 else "within one run"
+    yield f"{rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}, intervals {over}"
 
 
 def _noise(groups: Sequence[Group]) -> Iterator[str]:

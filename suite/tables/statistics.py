@@ -74,8 +74,10 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
     ratio = ratio_of(samples_of(log_speeds(runs))) if relative else None
     # of the baseline to itself there is nothing to estimate
     to_itself = Estimate(value=1.0, low=None, high=None)
-    embedding = _embedding_ratio(own) if relative else None
-    alone = {"alone_steps_per_s": _alone(runs), "embedding_ratio": to_itself if itself else embedding}
+    embedding = _embedding_ratio(own) if relative or itself else None
+    if itself and embedding is not None:
+        embedding = to_itself
+    alone = {"alone_steps_per_s": _alone(runs), "embedding_ratio": embedding}
     return _speed(runs, own, to_itself if itself else ratio) | alone
 
 

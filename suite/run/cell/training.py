@@ -184,7 +184,8 @@ class Trainer:
     def _embedding_step(self, batch: Batch) -> Tensor:
         pooled: Tensor = self._system(batch.features).values()
         loss: Tensor = self._criterion(pooled.sum(dim=1) / math.sqrt(pooled.shape[1]), batch.labels)
-        loss.backward()
+        if loss.requires_grad:  # a control has no rows to train
+            loss.backward()
         return loss.detach()
 
     def _forward(self, batch: Batch) -> Tensor:

@@ -49,7 +49,7 @@ def ran():
 
 def test_phases_come_in_the_order_of_the_protocol_and_count_their_steps(ran):
     _, _, phases = ran
-    assert phases.seen == ["support", "verify", "feed", "build", "train", "count", "evaluate"]
+    assert phases.seen == ["support", "verify", "feed", "build", "train", "count", "evaluate", "alone"]
     steps = {name: phases.last[name] for name in ("train", "count", "evaluate")}
     assert steps == {"train": (7, 7), "count": (2, 2), "evaluate": (3, 3)}
 
