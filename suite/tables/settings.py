@@ -123,7 +123,8 @@ def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     rounds = len({record.cell.round for record in records})
     blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
     over = "over rounds" if rounds >= ENOUGH_RUNS else "over builds" if rounds > 1 else "within one run"
-    yield f"{rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}, intervals {over}"
+    taken = f"{cell.builds} {blocks} x {taken}, {usual}{apart}, intervals {over}"
+    yield f"{rounds} round{'s' if rounds > 1 else ''} x {taken}"
 
 
 def _noise(groups: Sequence[Group]) -> Iterator[str]:
