@@ -163,6 +163,11 @@ class EmbeddingSystem(nn.Module, ABC):
         return True
 
     @property
+    def sums_gradients(self) -> bool:
+        """Whether a row's gradients are summed before it is updated, so that it is rounded once a batch."""
+        return True
+
+    @property
     def row_error(self) -> float:
         """Maximum error of an element after a round trip to the slow tier, relative to its row's largest magnitude."""
         return 0.0

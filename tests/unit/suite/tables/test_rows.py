@@ -193,7 +193,7 @@ def test_pace_in_turns_that_is_not_the_pace_alone_is_noted_and_no_verdict_uses_i
     row = next(row for row in merged_rows(only_group(runs)) if row.system == "cache")
     assert row.steps_per_s == pytest.approx(100)
     assert any("alone: they differ" in note for note in row.notes) == noted
-    silent = "nothing can be said of cache: paces alone and in turns differ"
+    silent = "othing can be said of cache: paces alone and in turns differ"
     assert (silent in verdict(only_group(runs))) == noted
 
 
