@@ -14,11 +14,12 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from suite.records.groups import is_baseline
 from suite.records.measured import Turns
-from suite.records.record import Record, Status
+from suite.records.record import Measurement, Record, Status
 
 _CONFIDENCE = 0.95
 BuildKey = tuple[str, int]
@@ -214,6 +215,17 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
     return None
 
 
+def kernel_ratio(
+    runs: Sequence[Record], ratio: Estimate | None, systems: Mapping[str, Sequence[Record]]
+) -> Estimate | None:
+    """Speed relative to the plain table of a system's own kernel; None where they took no turns with each other."""
+    plain = next((run.measurement.plain_table for run in runs if run.measurement is not None), None)
+    if ratio is None or plain is None or is_baseline(plain):
+        return ratio
+    others = systems.get(plain, ())
+    return relative_speed(runs, others) if others and met(runs, others) else None
+
+
 def met(ours: Sequence[Record], theirs: Sequence[Record]) -> bool:
     """Whether two systems took turns with each other."""
     mine, others = ({turns.contest for turns in _turns(runs)} for runs in (ours, theirs))
@@ -267,3 +279,32 @@ def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | 
     """The baseline's rounds among those of all systems; None where one gave a wrong answer."""
     runs = next((runs for runs in systems if is_baseline(runs[0].cell.system)), ())
     return None if any(run.status is Status.WRONG_ANSWER for run in runs) else runs
+
+
+def target_of(rounds: Sequence[Measurement]) -> float | None:
+    """The AUROC of a system's last point but one, mean over rounds; None where a round has no two points."""
+    points = [_points(measurement) for measurement in rounds]
+    enough = bool(points) and all(len(of_round) >= 2 for of_round in points)
+    return statistics.fmean(of_round[-2][1] for of_round in points) if enough else None
+
+
+def samples_to(target: float | None, rounds: Sequence[Measurement]) -> float | None:
+    """Samples trained on until a target AUROC was reached, mean over rounds; None where a round does not reach it."""
+    found = [_crossing(target, _points(one)) for one in rounds] if target is not None else []
+    known = [samples for samples in found if samples is not None]
+    return statistics.fmean(known) if known and len(known) == len(found) else None
+
+
+def _points(measurement: Measurement) -> list[tuple[int, float]]:
+    """Samples and AUROC, wherever quality was looked at while training."""
+    return [(point.samples, point.auroc) for point in measurement.quality.points if point.auroc is not None]
+
+
+def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
+    """Samples at which straight lines between the points first reach the target."""
+    if points and points[0][1] >= target:
+        return points[0][0]
+    for (before, less), (samples, auroc) in pairwise(points):
+        if auroc >= target:
+            return before + (samples - before) * (target - less) / (auroc - less)
+    return None

@@ -5,31 +5,28 @@ import hashlib
 import math
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torchmetrics import MeanMetric
-from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.records.measured import BeladyBound, DriveSpeed, Memory, Quality, QualityPoint, Timing, Traffic
+from suite.records.measured import BeladyBound, DriveSpeed, Memory, Timing, Traffic
 from suite.records.record import Cell, Measurement, Status, Verification
 from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
 from suite.run import resources
 from suite.run.agreement import SampledRows
-from suite.run.cell.feed import FeedPlan, open_feed, open_workload, plan_feed, usable_cores
+from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget
+from suite.run.cell.quality import ProgressiveQuality, evaluate
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, StepsRun, Trainer, multiply_in
 from suite.run.cell.verify import verify
 from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
 from systems.contract import Counters, EmbeddingSystem, Verdict, row_bytes_of
-from workloads.batch import Split, Workload
 
 _STEADY = 0.05
 """Largest change of misses per step, a share, of a cache that counts as warm."""
@@ -203,7 +200,7 @@ def measure(
     if not math.isfinite(loss):
         raise FloatingPointError(f"the loss is {loss} after {cell.steps} steps: lower --lr")
     reporter.phase("evaluate")
-    quality = _evaluate(cell, trainer, workload, points=progressive.points, final_loss=loss, beat=reporter.beat)
+    quality = evaluate(cell, trainer, workload, points=progressive.points, final_loss=loss, beat=reporter.beat)
     placement = system.placement
     measurement = Measurement(
         placement=placement.label,
@@ -233,36 +230,6 @@ def first_failure(verification: Verification) -> str:
     return f"{failed[0].name}: {failed[0].detail}{more}"
 
 
-class ProgressiveQuality:
-    """Quality during training, in `parts` parts of equal length: every sample is scored before it is trained on."""
-
-    def __init__(self, *, parts: int, steps: int, batch_size: int) -> None:
-        self._ends = {round(steps * part / parts) for part in range(1, parts + 1)}
-        self._batch_size = batch_size
-        self._done = 0
-        self._auroc, self._losses = BinaryAUROC(), MeanMetric()
-        self._labels: set[float] = set()
-        self.points: list[QualityPoint] = []
-
-    def __call__(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
-        """Add the scores of a step; see `suite.run.cell.training.OnScores`."""
-        if not self._ends:
-            return
-        labels = labels.cpu()
-        self._auroc.update(logits.sigmoid().cpu(), labels.int())
-        self._losses.update(loss.cpu())
-        self._labels.update(labels.unique().tolist())
-        self._done += 1
-        if self._done not in self._ends:
-            return
-        auroc = float(self._auroc.compute()) if len(self._labels) > 1 else None
-        samples = self._done * self._batch_size
-        self.points.append(QualityPoint(samples=samples, loss=float(self._losses.compute()), auroc=auroc))
-        self._auroc.reset()
-        self._losses.reset()
-        self._labels.clear()
-
-
 def _timing(cell: Cell, *, runs: Sequence[StepsRun], plan: FeedPlan, reporter: Reporter) -> Timing:
     """Durations of the phases of a cell."""
     made = "by producers, during training" if plan.producers else "by the training process, before the clock"
@@ -285,36 +252,6 @@ def _traffic(system: EmbeddingSystem, steps: int) -> Traffic:
     kept = {name: getattr(counted, name) for name in Traffic.model_fields}
     kept["steps"] = counted.steps or steps  # with look-ahead the system saw the first of these before counting began
     return Traffic(**kept)
-
-
-def _evaluate(
-    cell: Cell,
-    trainer: Trainer,
-    workload: Workload,
-    *,
-    points: Sequence[QualityPoint],
-    final_loss: float,
-    beat: Callable[[int, int], None],
-) -> Quality:
-    """Quality on the test split. `beat` gets the number of batches done and in all."""
-    auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
-    if not workload.batches(Split.TEST):  # a test split smaller than one training batch
-        workload = open_workload(cell, whole_split=Split.TEST)
-    batches = min(cell.evaluation_batches, workload.batches(Split.TEST))
-    for index in range(batches):
-        batch = workload.batch(index, Split.TEST)
-        scores = trainer.logits(batch).sigmoid().cpu()
-        auroc.update(scores, batch.labels.int())
-        accuracy.update(scores, batch.labels.int())
-        beat(index + 1, batches)
-    return Quality(
-        auroc=float(auroc.compute()),
-        accuracy=float(accuracy.compute()),
-        samples=batches * workload.batch_size,
-        best_auroc=workload.best_auroc,
-        final_loss=final_loss,
-        points=tuple(points),
-    )
 
 
 def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path | None = None) -> BeladyBound | None:
