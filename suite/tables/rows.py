@@ -28,7 +28,7 @@ AGREE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system's rounds merged. None: does not exist, or is not known; never 0. The columns say what most fields mean.
+    """A system's rounds merged. None: does not exist, or is not known. The columns say what most fields mean.
 
     Attributes:
         target_auroc: AUROC of the baseline, else of the reference, near its end; the same in all rows of a group.
