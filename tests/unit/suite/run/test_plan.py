@@ -243,8 +243,8 @@ def test_options_at_the_edge_of_their_ranges_are_taken():
 def test_tracks_frequencies_and_tf32_tell_settings_apart():
     assert len({cell.setting for cell in cells_of(workloads="avazu,avazu@drift")}) == 2
     usual = cells_of()[0]
-    changed = [cells_of(frequency_prefix=0.1)[0], cells_of(tf32=True, device="cuda")[0]]
-    assert (changed[0].frequency_prefix, changed[1].tf32) == (0.1, True)
+    changed = [cells_of(frequency_prefix=1.0)[0], cells_of(tf32=True, device="cuda")[0]]
+    assert (changed[0].frequency_prefix, changed[1].tf32) == (1.0, True)
     assert len({cell.setting for cell in (usual, *changed)}) == 3
 
 
