@@ -140,9 +140,7 @@ RULES: dict[str, Rule] = {
     "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
     "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
-    "python -m workloads describe data/criteo_kaggle --json": Run(after=(PREPARED,), says='"windows"'),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
-    "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic criteo_kaggle@growth --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
         swap=ROWS, says="8,192"
