@@ -195,10 +195,6 @@ RULES: dict[str, Rule] = {
     "python results/simulate/torchrec_planner.py --out results/simulate/torchrec_planner.json": Elsewhere(
         "tests/unit/results/simulate/test_torchrec_planner.py", "torchrec_planner.main"
     ),
-    "python results/simulate/independent_check.py --other ~/libcachesim/bin/python "
-    "--out results/simulate/independent_check.json": Elsewhere(
-        "tests/unit/results/simulate/test_independent_check.py", "independent_check.main"
-    ),
     "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="bound"
