@@ -81,6 +81,16 @@ def test_the_code_of_the_page_does_what_it_says(ran: dict[str, Any]) -> None:
     torch.testing.assert_close(ran["evaluated"], ran["resumed"](ran["first"]).values().detach())
 
 
+def test_a_migrated_model_trains_on_as_the_one_that_it_came_from(ran: dict[str, Any]) -> None:
+    trained, migrated = ran["trained"], ran["migrated"]
+    for features in ran["batches"](3):
+        trained(features).values().square().sum().backward()
+        migrated(features).values().square().sum().backward()
+    for table in ran["tables"]:
+        name = f"embedding_bags.{table.name}.weight"
+        torch.testing.assert_close(migrated.state_dict()[name], trained.state_dict()[name], rtol=0, atol=1e-5)
+
+
 def test_a_saved_optimizer_gives_the_learning_rate_back(ran: dict[str, Any]) -> None:
     other = CachedEmbeddingBagCollection(
         ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.1), cache_ratio=0.1
