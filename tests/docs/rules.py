@@ -50,16 +50,10 @@ RULES: dict[str, Rule] = {
     "make setup": Prints("python -m pip install", options="--always-make"),
     "make setup TORCH=2.14": Prints("-c requirements/torch-2.14.txt", options="--always-make"),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="2 rounds x 2 builds"),
-    'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
-        add=f"{SMOKE} --workloads avazu", says="policy=lfu"
-    ),
     'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
         add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
     ),
-    'make bench ARGS="--columns all"': Run(add=CELL, says="placement"),
-    'make bench ARGS="--optimizer rowwise_adagrad --scale smoke"': Run(add=CELL, says="rowwise_adagrad"),
     'make bench ARGS="--list"': Run(says="criteo_kaggle"),
-    'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
     'make bench ARGS="--tier disk"': Run(add="--dry-run", says="mapped_table x criteo_1tb"),
@@ -223,7 +217,6 @@ RULES: dict[str, Rule] = {
     ),
     "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
-    "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
     "python -m suite validate --print-schema": Run(says='"schema_version"'),
     # on a CUDA device
     **{
