@@ -29,9 +29,7 @@ from workloads.streams.synthetic import SyntheticWorkload
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = "".join(
-    (DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "freq-cache-torchrec")
-)
+PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "freq-cache-torchrec"))
 FIGURE = DOCS / "figures" / "freq_cache.py"
 UNITS = {"GiB": (2**30, ".2f"), "MiB": (2**20, ".1f")}
 
