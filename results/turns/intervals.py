@@ -4,8 +4,9 @@
     python results/turns/intervals.py > results/turns/intervals.json
 
 Turns are simulated as they were on a shared machine with 2 cores: lognormal noise, half of whose variance hits all
-systems of a turn alike; now and then a turn of one system that takes 1.5 to 4 times as long; and a part that stays
-for a build. Seven systems are equally fast, the last of them with twice the noise.
+systems of a turn alike; now and then a turn of one system that takes 1.5 to 4 times as long; a part that stays for a
+build; and a part that stays for a run, which builds of one process have in common. Seven systems are equally fast, the
+last of them with twice the noise. An interval misses if it does not contain 1.
 """
 
 import argparse
@@ -18,35 +19,46 @@ from typing import Any
 import numpy as np
 
 from suite.records.scales import FULL, SMALL
-from suite.tables.statistics import Estimate, ratio_of, unpaired_ratio
+from suite.tables.statistics import Estimate, ratio_of, samples_of, unpaired_ratio
 
 SYSTEMS = 7
 NOISIER = 2.0
 """The last system's noise relative to the others'."""
-SMALL_TURNS = {"builds": SMALL.builds, "turns": SMALL.turns, "turn_sd": 0.12}
-CONTESTS: dict[str, dict[str, float]] = {
-    "small": SMALL_TURNS | {"build_sd": 0.0075},
-    "small, builds differ less": SMALL_TURNS | {"build_sd": 0.005},
-    "small, builds differ more": SMALL_TURNS | {"build_sd": 0.02},
-    "small, 3 rounds": SMALL_TURNS | {"builds": 3 * SMALL.builds, "build_sd": 0.0075},
-    "as many turns in 4 builds": SMALL_TURNS
-    | {"builds": 4, "turns": SMALL.builds * SMALL.turns // 4, "build_sd": 0.0075},
-    "full": {"builds": FULL.builds, "turns": FULL.turns, "turn_sd": 0.02, "build_sd": 0.0075},
+BASE = {"rounds": 1, "builds": SMALL.builds, "turns": SMALL.turns, "turn_sd": 0.12, "build_sd": 0.0075, "run_sd": 0.0}
+CONTESTS: dict[str, dict[str, Any]] = {
+    "small, within one run": BASE,
+    "small, within one run, builds differ more": BASE | {"build_sd": 0.02},
+    "small, one run beside its repeat": BASE | {"run_sd": 0.015},
+    "small, 3 rounds": BASE | {"rounds": 3, "run_sd": 0.015},
+    "small, 5 rounds": BASE | {"rounds": 5, "run_sd": 0.015},
+    "small, 3 rounds, runs differ more": BASE | {"rounds": 3, "run_sd": 0.03},
+    "full, 3 rounds": BASE
+    | {"rounds": 3, "builds": FULL.builds, "turns": FULL.turns, "turn_sd": 0.02, "run_sd": 0.015},
 }
 SPIKES, SPIKE = 0.03, (1.5, 4.0)
 """Share of a system's turns that take longer, and how many times as long."""
-RUNS = [(builds, spread) for builds in (SMALL.builds, 3 * SMALL.builds) for spread in (0.01, 0.02, 0.05)]
-"""Pairs of runs: builds of each, and the standard deviation of a build's log ratio."""
+RUNS = [(builds, spread) for builds in (SMALL.builds, 5) for spread in (0.01, 0.02, 0.05)]
+"""Pairs of runs: builds or rounds of each, and the standard deviation of their log ratios."""
 
 
-def contest(draws: np.random.Generator, *, builds: int, turns: int, turn_sd: float, build_sd: float) -> np.ndarray:
-    """Log times of equal systems, `[systems, builds, turns]`."""
-    shape = (SYSTEMS, builds, turns)
-    scale = np.ones((SYSTEMS, 1, 1))
+def contest(
+    draws: np.random.Generator,
+    *,
+    rounds: int,
+    builds: int,
+    turns: int,
+    turn_sd: float,
+    build_sd: float,
+    run_sd: float,
+) -> np.ndarray:
+    """Log times of equal systems, `[systems, rounds, builds, turns]`."""
+    shape = (SYSTEMS, rounds, builds, turns)
+    scale = np.ones((SYSTEMS, 1, 1, 1))
     scale[-1] = NOISIER
     shared, own = (turn_sd * math.sqrt(0.5) * draws.normal(size=size) for size in ((1, *shape[1:]), shape))
     spikes = (draws.random(shape) < SPIKES) * np.log(draws.uniform(*SPIKE, shape))
-    return shared + scale * own + spikes + scale * build_sd * draws.normal(size=(*shape[:2], 1))
+    lasting = build_sd * draws.normal(size=(*shape[:3], 1)) + run_sd * draws.normal(size=(*shape[:2], 1, 1))
+    return shared + scale * own + spikes + scale * lasting
 
 
 def coverage(draws: np.random.Generator, setting: dict[str, Any], contests: int) -> dict[str, Any]:
@@ -54,7 +66,11 @@ def coverage(draws: np.random.Generator, setting: dict[str, Any], contests: int)
     missed, halves = [], []
     for _ in range(contests):
         times = contest(draws, **setting)
-        found = [ratio_of(row.tolist()) for row in np.median(times[:1] - times, axis=2)[1:]]
+        logs = np.median(times[:1] - times, axis=3)[1:]
+        found = [
+            ratio_of(samples_of({(str(run), build): float(log) for (run, build), log in np.ndenumerate(of_system)}))
+            for of_system in logs
+        ]
         missed.append([not one.spans_one for one in found])
         halves.append([_half(one) for one in found])
     return setting | {

@@ -1,37 +1,48 @@
 """Rounds merged into rows: one per system of a comparison group, in raw numbers and SI units."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, device_title
 from suite.records.measured import BeladyBound, Traffic
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
-from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
+from suite.tables.statistics import (
+    Estimate,
+    kernel_ratio,
+    repeat_speed,
+    samples_to,
+    speed_of,
+    target_of,
+    trusted_baseline,
+)
 from systems.answers import MemoryUse
 
 WAIT_SHARE = 0.02
 """Share of a system's turns above which waiting for batches is noted beside the numbers."""
+AGREE = 0.05
+"""Difference between a system's pace in turns and alone, a share beside the interval, from which no verdict uses it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system's rounds merged. None: does not exist, or is not known; never 0. The columns say what most fields mean.
+    """A system's rounds merged. None: does not exist, or is not known. The columns say what most fields mean.
 
     Attributes:
         target_auroc: AUROC of the baseline, else of the reference, near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
+        embedding_ratio: The same of the embedding step alone.
+        kernel_ratio: Speed relative to the plain table of the same kernel.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         measured_rounds: Number of rounds that the numbers come from, of those with a record.
         baseline_repeat: This is the repeat of the baseline; only its speed is reported.
-        noise: Apparent distance of the repeat from the baseline, a share (0.02 is 2 %); the same in a group's rows.
+        noise: Apparent distance of the repeat from the baseline, a share; the same in a group's rows.
         records: Records of its rounds; behind the repeat are the baseline's.
     """
 
@@ -46,6 +57,9 @@ class Row:
     samples_per_s: float | None = None
     epoch_s: float | None = None
     ratio: Estimate | None = None
+    embedding_ratio: Estimate | None = None
+    kernel_ratio: Estimate | None = None
+    alone_steps_per_s: float | None = None
     same_kernel_as: str | None = None
     exact: bool = True
     way: str | None = None
@@ -102,6 +116,15 @@ class Row:
         return self.status is Status.OK and self.passed and self.exact
 
     @property
+    def apart(self) -> float | None:
+        """Pace in turns relative to that alone, less 1, where they differ by more than noise; None: they agree."""
+        if self.steps_per_s is None or self.alone_steps_per_s is None:
+            return None
+        width = 0.0 if self.ratio is None or self.ratio.low is None else self.ratio.noise or 0.0
+        found = self.steps_per_s / self.alone_steps_per_s - 1
+        return found if abs(found) > AGREE + width else None
+
+    @property
     def device_bytes(self) -> int | None:
         """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
         parts = (self.device_rows_bytes, self.device_state_bytes, self.device_index_bytes, self.device_staging_bytes)
@@ -127,14 +150,23 @@ def merged_rows(group: Group, *, with_repeat: bool = False) -> list[Row]:
     """One row per system: reference, baseline, `with_repeat` the baseline's repeat, others by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
-    target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
+    target = target_of(trusted(baseline or systems.get(REFERENCE, ())))
     repeat = baseline_repeat(group)
     noise = None if repeat is None else repeat.noise
     rows = []
     for runs in systems.values():
-        rows.append(replace(_merge(runs, baseline, target), noise=noise))
+        row = replace(_merge(runs, baseline, target), noise=noise)
+        rows.append(replace(row, kernel_ratio=kernel_ratio(runs, row.ratio, systems), notes=(*row.notes, *_apart(row))))
         rows += [repeat] if with_repeat and repeat is not None and runs == repeat.records else []
     return rows
+
+
+def _apart(row: Row) -> Iterator[str]:
+    if row.apart is not None:
+        yield (
+            f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: they differ, and no verdict "
+            "uses its speed"
+        )
 
 
 def baseline_repeat(group: Group) -> Row | None:
@@ -173,7 +205,7 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: 
     if not measurements:
         return Row(**common)
     speed = speed_of(runs, baseline)
-    samples_per_s, samples = speed.get("samples_per_s"), _samples_to(target, measurements)
+    samples_per_s, samples = speed.get("samples_per_s"), samples_to(target, measurements)
     return Row(
         **common,
         **speed,
@@ -317,32 +349,3 @@ def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
 def _largest(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return max(known) if known else None
-
-
-def _reached_near_the_end(rounds: Sequence[Measurement]) -> float | None:
-    """The AUROC of a system's last point but one, mean over rounds; None where a round has no two points."""
-    points = [_points(measurement) for measurement in rounds]
-    enough = bool(points) and all(len(of_round) >= 2 for of_round in points)
-    return statistics.fmean(of_round[-2][1] for of_round in points) if enough else None
-
-
-def _samples_to(target: float | None, rounds: Sequence[Measurement]) -> float | None:
-    """Samples trained on until the target was reached, mean over rounds; None where a round does not reach it."""
-    found = [_crossing(target, _points(one)) for one in rounds] if target is not None else []
-    known = [samples for samples in found if samples is not None]
-    return statistics.fmean(known) if known and len(known) == len(found) else None
-
-
-def _points(measurement: Measurement) -> list[tuple[int, float]]:
-    """Samples and AUROC, wherever quality was looked at while training."""
-    return [(point.samples, point.auroc) for point in measurement.quality.points if point.auroc is not None]
-
-
-def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
-    """Samples at which straight lines between the points first reach the target."""
-    if points and points[0][1] >= target:
-        return points[0][0]
-    for (before, less), (samples, auroc) in pairwise(points):
-        if auroc >= target:
-            return before + (samples - before) * (target - less) / (auroc - less)
-    return None

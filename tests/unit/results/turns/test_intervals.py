@@ -10,9 +10,12 @@ RECORD = json.loads((Path(program.__file__).parent / "intervals.json").read_text
 
 
 def test_recorded_intervals_miss_as_often_as_they_promise() -> None:
+    beside_its_repeat = RECORD["contests"].pop("small, one run beside its repeat")
     for found in RECORD["contests"].values():
         for system in ("even", "noisier"):
             assert 0.02 <= found[f"{system}_missed"] <= 0.08
+    # why a table of one run says so
+    assert beside_its_repeat["even_missed"] > max(found["even_missed"] for found in RECORD["contests"].values())
     assert all(found["flagged"] < 0.06 for found in RECORD["two_runs"])
 
 
@@ -20,4 +23,4 @@ def test_program_makes_the_record_at_a_size_that_says_little(capsys: pytest.Capt
     program.main(["--contests", "20", "--pairs", "20"])
     made = json.loads(capsys.readouterr().out)
     assert made.keys() == RECORD.keys()
-    assert made["contests"].keys() == RECORD["contests"].keys()
+    assert made["contests"].keys() >= RECORD["contests"].keys()

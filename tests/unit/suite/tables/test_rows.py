@@ -8,6 +8,7 @@ from suite.tables.columns import REST
 from suite.tables.comparison import comparison, line_of
 from suite.tables.formatting import MISSING
 from suite.tables.rows import Row, merged_rows
+from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
 
 
@@ -180,3 +181,32 @@ def test_frame_has_a_line_per_row_and_keeps_bytes_whole_where_some_are_missing()
     assert list(again["system"]) == ["full_gpu (again)"] * 2
     keys = [one.key for one in rounds("full_gpu", [BASELINE] * 3)]
     assert again.iloc[0]["records"] == " ".join(keys)
+
+
+@pytest.mark.parametrize(
+    ("alone", "noted"), [(100.0, False), (104.0, False), (88.0, True), (120.0, True), (None, False)]
+)
+def test_pace_in_turns_that_is_not_the_pace_alone_is_noted_and_no_verdict_uses_it(
+    alone: float | None, noted: bool
+) -> None:
+    runs = [record("full_gpu"), record("cache", samples_per_s=BASELINE, noise=0.001, alone_steps_per_s=alone)]
+    row = next(row for row in merged_rows(only_group(runs)) if row.system == "cache")
+    assert row.steps_per_s == pytest.approx(100)
+    assert any("alone: they differ" in note for note in row.notes) == noted
+    silent = "othing can be said of cache: paces alone and in turns differ"
+    assert (silent in verdict(only_group(runs))) == noted
+
+
+def test_system_is_compared_with_the_plain_table_of_its_own_kernel() -> None:
+    runs = [
+        record("reference", samples_per_s=BASELINE / 2),
+        record("full_gpu"),
+        record("colossalai_cache", samples_per_s=BASELINE / 4, plain_table="reference"),
+        record("freq_cache", samples_per_s=BASELINE / 4),
+    ]
+    found = {row.system: row.kernel_ratio for row in merged_rows(only_group(runs))}
+    assert {name: round(ratio.value, 3) for name, ratio in found.items() if ratio is not None} == {
+        "reference": 0.5, "full_gpu": 1.0, "colossalai_cache": 0.5, "freq_cache": 0.25,
+    }  # fmt: skip
+    alone = merged_rows(only_group(runs[1:]))
+    assert next(row.kernel_ratio for row in alone if row.system == "colossalai_cache") is None

@@ -18,8 +18,8 @@ def test_caption_says_what_was_measured_where_and_how() -> None:
         "Measured on NVIDIA H100 80GB HBM3, 84.00 GB; host AMD EPYC 7543 32-Core Processor, 16 cores, 128.0 GB of "
         "memory; synthetic data; best possible AUROC 0.80120; rowwise_adagrad, lr 0.1, eps 1e-08, batch 16,384, dim "
         "128; cache ratio 1 %; seed 1; 220 steps in a process of its own, then 10 with traffic counted; 3 rounds x 3 "
-        "builds x 4 turns of 20 steps, one process; noise floor: the baseline beside itself 1.00 [0.99, 1.01]; torch "
-        "2.13.0, torchrec 1.8.0, driver 570.10, code c0de of commit 0123456789."
+        "builds x 4 turns of 20 steps, one process, intervals over rounds; noise floor: the baseline beside itself "
+        "1.00 [1.00, 1.00]; torch 2.13.0, torchrec 1.8.0, driver 570.10, code c0de of commit 0123456789."
     )
 
 
@@ -33,8 +33,8 @@ def test_cpu_table_states_what_it_cannot_say_and_real_data_has_no_best_auroc() -
 def test_systems_that_raced_elsewhere_are_named() -> None:
     apart = record("cache[tier=disk]", timed={"way": "own process"}, setting={"turn_steps": 1})
     others = [record(name, setting={"turn_steps": 1}) for name in ("full_gpu", "a")]
-    turns = "1 round x 3 builds x 4 turns of 1 step, one process, cache[tier=disk]: own process;"
-    assert turns in captioned([*others, apart])
+    turns = "1 round x 3 builds x 4 turns of 1 step, one process, cache[tier=disk]: own process"
+    assert f"{turns}, intervals within one run;" in captioned([*others, apart])
     assert "turns of" not in captioned([record("a", same_kernel_as="full_gpu")])
 
 
