@@ -1,4 +1,4 @@
-"""The measured figures of `docs/cache-size.md` as a table, from the records in `results/cache`.
+"""The measured figures of `docs/cache-design.md` as a table, from the records in `results/cache`.
 
 python docs/figures/cache_table.py
 """

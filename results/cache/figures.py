@@ -1,4 +1,4 @@
-"""Measures a figure of docs/cache-size.md on this machine, and leaves its record beside this program.
+"""Measures a figure of docs/cache-design.md on this machine, and leaves its record beside this program.
 
     python results/cache/figures.py planning
 

@@ -181,7 +181,7 @@ def _markdown(lines: Sequence[Sequence[str]], *, text: int) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in (lines[0], rules, *lines[1:]))
 
 
-PAGES = {ROOT / "README.md": published_table, ROOT / "docs" / "cuda.md": systems_table}
+PAGES = {ROOT / "README.md": published_table, ROOT / "docs" / "virtual-cuda.md": systems_table}
 """Pages with a block of these tables, and which."""
 
 

@@ -237,7 +237,7 @@ def verdict(stream: Stream, bin_batches: int) -> str:
 
 
 def on_page(record: Mapping[str, Any]) -> str:
-    """The part of docs/tracks.md that shows a board: misses per batch, and a verdict for each stream."""
+    """The part of docs/synthetic.md that shows a board: misses per batch, and a verdict for each stream."""
     lines = ["| stream | " + " | ".join(SHOWN) + " |", "|---|" + "--:|" * len(SHOWN)]
     said = []
     for name, stream in record["streams"].items():

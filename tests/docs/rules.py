@@ -50,16 +50,10 @@ RULES: dict[str, Rule] = {
     "make setup": Prints("python -m pip install", options="--always-make"),
     "make setup TORCH=2.14": Prints("-c requirements/torch-2.14.txt", options="--always-make"),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="2 rounds x 2 builds"),
-    'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
-        add=f"{SMOKE} --workloads avazu", says="policy=lfu"
-    ),
     'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
         add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
     ),
-    'make bench ARGS="--columns all"': Run(add=CELL, says="placement"),
-    'make bench ARGS="--optimizer rowwise_adagrad --scale smoke"': Run(add=CELL, says="rowwise_adagrad"),
     'make bench ARGS="--list"': Run(says="criteo_kaggle"),
-    'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
     'make bench ARGS="--tier disk"': Run(add="--dry-run", says="mapped_table x criteo_1tb"),
@@ -140,9 +134,7 @@ RULES: dict[str, Rule] = {
     "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
     "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
-    "python -m workloads describe data/criteo_kaggle --json": Run(after=(PREPARED,), says='"windows"'),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
-    "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic criteo_kaggle@growth --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
         swap=ROWS, says="8,192"
@@ -197,10 +189,6 @@ RULES: dict[str, Rule] = {
     "python results/simulate/torchrec_planner.py --out results/simulate/torchrec_planner.json": Elsewhere(
         "tests/unit/results/simulate/test_torchrec_planner.py", "torchrec_planner.main"
     ),
-    "python results/simulate/independent_check.py --other ~/libcachesim/bin/python "
-    "--out results/simulate/independent_check.json": Elsewhere(
-        "tests/unit/results/simulate/test_independent_check.py", "independent_check.main"
-    ),
     "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="bound"
@@ -229,7 +217,6 @@ RULES: dict[str, Rule] = {
     ),
     "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
-    "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
     "python -m suite validate --print-schema": Run(says='"schema_version"'),
     # on a CUDA device
     **{

@@ -14,7 +14,7 @@ from suite.tables.formatting import look
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "device_memory"
-PAGE = " ".join((ROOT / "docs" / "cuda.md").read_text(encoding="utf-8").split())
+PAGE = " ".join((ROOT / "docs" / "virtual-cuda.md").read_text(encoding="utf-8").split())
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 PUBLISHED = ("criteo_kaggle", "avazu", "criteo_1tb")
 

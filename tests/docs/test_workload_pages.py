@@ -1,4 +1,4 @@
-"""Figures of workloads in `docs/synthetic.md`, `docs/tracks.md` and `docs/protocol.md` are the records'."""
+"""Figures of workloads in `docs/synthetic.md` and `docs/protocol.md` are the records'."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.M
     monkeypatch.syspath_prepend(ROOT / "results" / "tracks")
     on_page = importlib.import_module("drift_board").on_page
     record = json.loads((ROOT / "results" / "tracks" / "board.json").read_text())
-    assert on_page(record) in page("tracks")
+    assert on_page(record) in page("synthetic")
 
 
 def test_learnt_aurocs_are_those_of_the_record() -> None:

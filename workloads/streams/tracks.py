@@ -3,7 +3,7 @@
 Without a track the samples of a stream are independent draws from one law. A track says how the stream depends on time.
 Time is the number of a sample: it is 0 at the beginning of the training split, and goes on through validation and test.
 Tables of at least `MOVING_ROWS` published rows follow the track, smaller ones do not change, and neither does the id
-that stands for a missing value. What the defaults rest on is in docs/tracks.md.
+that stands for a missing value. What the defaults rest on is in docs/synthetic.md.
 """
 
 import re

@@ -33,9 +33,9 @@ SMALL_TENSORS_BYTES = 1 << 20
 
 def test_pages_say_how_near_predictions_are() -> None:
     said = f"within {100 * LARGEST_ERROR:g} % of"
-    assert all(said in " ".join((DOCS / name).read_text().split()) for name in ("cuda.md", "advise.md"))
+    assert all(said in " ".join((DOCS / name).read_text().split()) for name in ("virtual-cuda.md", "simulation.md"))
     assert f"within {SMALL_TENSORS_BYTES >> 20} MiB of what it takes when it is built" in " ".join(
-        (DOCS / "cuda.md").read_text().split()
+        (DOCS / "virtual-cuda.md").read_text().split()
     )
 
 
