@@ -1,10 +1,14 @@
 """The virtual device sees what is missing: without any one wait of the cache or the harness, some test fails."""
 
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import multiprocessing
 import os
-import shutil
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +18,8 @@ if "VCUDA_LATE" not in os.environ:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
 PIPELINE = "systems/freq_cache/pipeline.py"
 DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm_cache.py"
@@ -78,31 +83,53 @@ DELETIONS = (
 """Those that were seen to be found, and the scenes in which they are."""
 
 
+class Without(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    """Imports the module of a deletion as it would be without what is deleted."""
+
+    def __init__(self, deletion: Deletion) -> None:
+        self.deletion = deletion
+        super().__init__(deletion.file.removesuffix(".py").replace("/", "."), str(ROOT / deletion.file))
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self) if name == self.name else None
+
+    def get_code(self, fullname: str) -> object:
+        source = Path(self.path).read_text(encoding="utf-8")
+        assert source.count(self.deletion.text) == 1
+        return compile(source.replace(self.deletion.text, self.deletion.instead), self.path, "exec")
+
+
+def run_scenes(deletion: Deletion, folder: Path) -> None:
+    """Run the scenes of a deletion in this process, which has not imported the project."""
+    assert not {"suite", "systems"} & sys.modules.keys()
+    os.environ["VCUDA_REPORT"] = str(folder / "in_vain")  # what goes wrong here is meant to
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.meta_path.insert(0, Without(deletion))
+    scenes = str(HERE / "test_orders.py"), "-k", deletion.scenes
+    sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *scenes]))
+
+
+@pytest.fixture(scope="module")
+def forks() -> multiprocessing.context.ForkServerContext:
+    """Processes that are forked where the libraries, and nothing of the project, are imported."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torchrec", "triton.runtime.interpreter", "hypothesis", "pandas", "pydantic"])
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # importing opens no device, which could not be forked
+    return context
+
+
 @pytest.mark.parametrize("deletion", DELETIONS, ids=lambda deletion: deletion.name)
-def test_a_deleted_wait_is_found(deletion: Deletion, tmp_path: Path) -> None:
-    for package in ("suite", "systems", "tests", "workloads"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "golden", "browser")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    file = tmp_path / deletion.file
-    source = file.read_text(encoding="utf-8")
-    assert source.count(deletion.text) == 1
-    file.write_text(source.replace(deletion.text, deletion.instead), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "tests/virtual_cuda/test_orders.py",
-        "-k",
-        deletion.scenes,
-    ]
-    environment = os.environ | {"VCUDA_REPORT": str(tmp_path / "in_vain")}  # what goes wrong here is meant to
-    ended = subprocess.run(
-        command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
-    )
-    assert ended.returncode == 1, ended.stdout[-2_000:] + ended.stderr[-2_000:]
-    assert "1 failed" in ended.stdout or "1 error" in ended.stdout, ended.stdout[-2_000:]
+def test_a_deleted_wait_is_found(
+    deletion: Deletion, forks: multiprocessing.context.ForkServerContext, tmp_path: Path
+) -> None:
+    process = forks.Process(target=run_scenes, args=(deletion, tmp_path))
+    process.start()
+    process.join(280)
+    process.kill()
+    output = (tmp_path / "output").read_text()
+    assert process.exitcode == 1, output[-2_000:]
+    assert "1 failed" in output or "1 error" in output, output[-2_000:]
