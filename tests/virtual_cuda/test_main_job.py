@@ -25,7 +25,7 @@ from suite.run.turns.timing import time_group, times_of
 if "VCUDA_LATE" not in os.environ:
     pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("runs")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("runs")]
 
 JOB = ("--device", "cuda", "--scale", "smoke", "--workloads", "avazu", "--quiet")
 FEW = "full_gpu,freq_cache,freq_cache[look_ahead=4],colossalai_cache,hot_split"
@@ -127,7 +127,7 @@ ALSO = {
     "exchange_rates.py": ["--rows", "500", "--moved", "20"],
     "fbgemm_statistics.py": ["--scale", "smoke", "--batches", "5"],
     "step_profile.py": ["--warmup", "2", "--steps", "5"],
-    "pytest": ["--collect-only"],  # they run with the contract
+    "pytest": ["--collect-only", "tests/contract/test_cuda_steady_state.py"],  # all run with the contract
 }
 
 
@@ -142,7 +142,7 @@ def smaller(step: Step, folder: Path) -> list[str]:
     if "--out" in words:
         at = words.index("--out") + 1
         words[at] = str(folder / Path(words[at]).relative_to("results/cuda"))
-    return words + [word for name, more in ALSO.items() if any(name in word for word in words) for word in more]
+    return words + [word for name, more in ALSO.items() if name in map(os.path.basename, words) for word in more]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """On a device that does all work late, in each order that events allow, training with the cache is plain training."""
 
+import functools
 import gc
 import os
 import threading
@@ -40,6 +41,7 @@ TIERS: dict[str, dict[str, Any]] = {
     "file": {},
     "ram": {"ram_bytes": 2000},
 }
+plain_after = functools.cache(plain.plain_after)
 TIER = pytest.mark.parametrize("tier", TIERS)
 
 
@@ -80,7 +82,7 @@ def trained(collection: CachedEmbeddingBagCollection, steps: int = STEPS) -> dic
 @pytest.mark.parametrize(("look_ahead", "lookups"), [(0, 32), (4, 32), (4, 1)])
 def test_batches_with_room_in_staging_and_without(tier: str, look_ahead: int, lookups: int, tmp_path: Path) -> None:
     collection = started(tier, tmp_path, look_ahead=look_ahead, batch_lookups=lookups)
-    assert_same(trained(collection), plain.plain_after(STEPS))
+    assert_same(trained(collection), plain_after(STEPS))
     assert collection.counters().rows_written_back > 0
 
 
@@ -89,7 +91,7 @@ def test_batches_with_room_in_staging_and_without(tier: str, look_ahead: int, lo
 def test_batches_larger_than_the_cache(tier: str, cache_ratio: float, look_ahead: int, tmp_path: Path) -> None:
     """All of them, or one now and then."""
     collection = started(tier, tmp_path, cache_ratio=cache_ratio, look_ahead=look_ahead)
-    assert_same(trained(collection), plain.plain_after(STEPS))
+    assert_same(trained(collection), plain_after(STEPS))
     assert collection.counters().overflow_batches > 0
 
 
@@ -103,7 +105,7 @@ def test_a_slow_writer(tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Writer, "_store", late)
     collection = started(tier, tmp_path, look_ahead=4)
-    assert_same(trained(collection), plain.plain_after(STEPS))
+    assert_same(trained(collection), plain_after(STEPS))
 
 
 def test_a_slow_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +118,7 @@ def test_a_slow_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     collection = started("host", tmp_path, look_ahead=4)
     monkeypatch.setattr(HostTier, "read", late)
-    assert_same(trained(collection), plain.plain_after(STEPS))
+    assert_same(trained(collection), plain_after(STEPS))
 
 
 def test_a_send_that_fails_and_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +141,13 @@ def test_a_send_that_fails_and_is_repeated(tmp_path: Path, monkeypatch: pytest.M
                 assert attempt < 4
         learn(values, step)
     monkeypatch.setattr(HostTier, "read", read)
-    assert_same(snapshot(collection), plain.plain_after(STEPS))
+    assert_same(snapshot(collection), plain_after(STEPS))
 
 
 @TIER
 def test_tables_of_two_widths(tier: str, tmp_path: Path) -> None:
     collection = started(tier, tmp_path, tables=plain.TWO_WIDTHS, look_ahead=2)
-    assert_same(trained(collection), plain.plain_after(STEPS, plain.TWO_WIDTHS))
+    assert_same(trained(collection), plain_after(STEPS, plain.TWO_WIDTHS))
 
 
 @pytest.mark.parametrize(("tier", "rows"), [("host", "int8"), ("file", "fp16")])
@@ -315,4 +317,4 @@ def test_rows_that_fbgemm_prefetches(name: str) -> None:
             features = coming.popleft()
             features.record_stream(torch.cuda.current_stream())
             learn(system(features).values(), step - 1)
-    assert_same(snapshot(system), plain.plain_after(STEPS))
+    assert_same(snapshot(system), plain_after(STEPS))
