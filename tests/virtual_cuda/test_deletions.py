@@ -1,14 +1,12 @@
 """The virtual device sees what is missing: without any one wait of the cache or the harness, some test fails."""
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from types import ModuleType
+from types import CodeType
 from typing import NamedTuple
 
 import pytest
@@ -22,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
 PIPELINE = "systems/freq_cache/pipeline.py"
+NOW = "torch.cuda.current_stream"
 DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm_cache.py"
 
 
@@ -39,22 +38,12 @@ DELETIONS = (
     Deletion("what arrives is used before it is there", ROOM, STAGING, "compute.wait_event(self.event)"),
     Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "tensor.record_stream(compute)"),
     Deletion("what leaves is read before it is there", ROOM, STAGING, "self.event.synchronize()"),
-    Deletion(
-        "rows leave before they are made",
-        ROOM,
-        STAGING,
-        "self._out.wait_stream(torch.cuda.current_stream(self.device))",
-    ),
+    Deletion("rows leave before they are made", ROOM, STAGING, f"self._out.wait_stream({NOW}(self.device))"),
     Deletion("numbers are overwritten while they are sent", "faster", STAGING, " sent.synchronize()", " pass"),
     Deletion("pinned staging is overwritten while it is sent", ROOM, STAGING, "self._sent.synchronize()"),
     Deletion("staging is overwritten while it is used", ROOM, STAGING, "stream.wait_event(self._used)"),
     Deletion("staging is used before it is filled", ROOM, STAGING, "compute.wait_event(self._sent)"),
-    Deletion(
-        "a lot is overwritten while it leaves",
-        ROOM,
-        STAGING,
-        "torch.cuda.current_stream(self._transfer.device).wait_event(self._left)",
-    ),
+    Deletion("a lot is overwritten", ROOM, STAGING, f"{NOW}(self._transfer.device).wait_event(self._left)"),
     Deletion("late rows are read before they are written back", "slow_writer", MOVER, "self._writer.wait(after)"),
     Deletion(
         "rows are sent before they are written back",
@@ -63,13 +52,9 @@ DELETIONS = (
         "has = plan.fetch_after <= self._writer.landed",
         "has = plan.fetch_after <= 2**30",
     ),
-    Deletion(
-        "staging is given back while it is used", "staging_that_is", STAGING, "self._device.record_stream(compute)"
-    ),
+    Deletion("staging is given back", "staging_that_is", STAGING, "self._device.record_stream(compute)"),
     Deletion("a tensor is given back while it leaves", "while_it_leaves", STAGING, "tensor.record_stream(stream)"),
-    Deletion(
-        "the host reads rows before the device writes them home", LARGER, MOVER, "write.records.wait()\n", "pass\n"
-    ),
+    Deletion("the host reads rows before they are home", LARGER, MOVER, "write.records.wait()\n", "pass\n"),
     Deletion("rows are read before the device wrote them home", HOME, STAGING, "self._in.wait_stream(self._out)"),
     Deletion("records are given back while they go home", HOME, STAGING, "records.record_stream(stream)"),
     Deletion("numbers are given back while they go home", HOME, STAGING, "rows.record_stream(stream)"),
@@ -83,24 +68,6 @@ DELETIONS = (
 """Those that were seen to be found, and the scenes in which they are."""
 
 
-class Without(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    """Imports the module of a deletion as it would be without what is deleted."""
-
-    def __init__(self, deletion: Deletion) -> None:
-        self.deletion = deletion
-        super().__init__(deletion.file.removesuffix(".py").replace("/", "."), str(ROOT / deletion.file))
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.util.spec_from_loader(name, self) if name == self.name else None
-
-    def get_code(self, fullname: str) -> object:
-        source = Path(self.path).read_text(encoding="utf-8")
-        assert source.count(self.deletion.text) == 1
-        return compile(source.replace(self.deletion.text, self.deletion.instead), self.path, "exec")
-
-
 def run_scenes(deletion: Deletion, folder: Path) -> None:
     """Run the scenes of a deletion in this process, which has not imported the project."""
     assert not {"suite", "systems"} & sys.modules.keys()
@@ -108,13 +75,23 @@ def run_scenes(deletion: Deletion, folder: Path) -> None:
     output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    sys.meta_path.insert(0, Without(deletion))
+    unchanged = SourceFileLoader.get_code
+
+    def changed(loader: SourceFileLoader, name: str) -> CodeType | None:
+        """The code of the module as it would be without what is deleted."""
+        if loader.path != str(ROOT / deletion.file):
+            return unchanged(loader, name)
+        source = Path(loader.path).read_text(encoding="utf-8")
+        assert source.count(deletion.text) == 1
+        return compile(source.replace(deletion.text, deletion.instead), loader.path, "exec")
+
+    SourceFileLoader.get_code = changed  # type: ignore[method-assign]
     scenes = str(HERE / "test_orders.py"), "-k", deletion.scenes
     sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *scenes]))
 
 
 @pytest.fixture(scope="module")
-def forks() -> multiprocessing.context.ForkServerContext:
+def forks() -> ForkServerContext:
     """Processes that are forked where the libraries, and nothing of the project, are imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torchrec", "triton.runtime.interpreter", "hypothesis", "pandas", "pydantic"])
@@ -123,9 +100,7 @@ def forks() -> multiprocessing.context.ForkServerContext:
 
 
 @pytest.mark.parametrize("deletion", DELETIONS, ids=lambda deletion: deletion.name)
-def test_a_deleted_wait_is_found(
-    deletion: Deletion, forks: multiprocessing.context.ForkServerContext, tmp_path: Path
-) -> None:
+def test_a_deleted_wait_is_found(deletion: Deletion, forks: ForkServerContext, tmp_path: Path) -> None:
     process = forks.Process(target=run_scenes, args=(deletion, tmp_path))
     process.start()
     process.join(280)

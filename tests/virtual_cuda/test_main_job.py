@@ -1,6 +1,6 @@
 """The main job and the commands of docs/cuda.md on the virtual device: each ends well, or as it should, with no times.
 
-They run in this process one after the other, with one forkserver: importing the libraries anew for each would take
+They run in pytest's process one after the other, with one forkserver: importing the libraries anew for each would take
 longer than what they compute.
 """
 
@@ -25,7 +25,9 @@ from suite.run.turns.timing import time_group, times_of
 if "VCUDA_LATE" not in os.environ:
     pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("runs")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+SGD, OTHERS = pytest.mark.xdist_group("sgd"), pytest.mark.xdist_group("others")
+"""Two processes, each about half of the work."""
 
 JOB = ("--device", "cuda", "--scale", "smoke", "--workloads", "avazu", "--quiet")
 FEW = "full_gpu,freq_cache,freq_cache[look_ahead=4],colossalai_cache,hot_split"
@@ -39,11 +41,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a script, or a module behind `-m`, as Python would with these words. Its exit code."""
-    module = words[0] == "-m"
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", words[module:])
+    monkeypatch.setattr(sys, "argv", words[1:] if words[0] == "-m" else words)
     try:
-        if module:
+        if words[0] == "-m":
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(words[0], run_name="__main__")
@@ -67,9 +68,9 @@ def statuses(records: dict[str, dict[str, Any]]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("optimizer", "without"),
     [
-        ("sgd", ()),
-        ("rowwise_adagrad", ("colossalai_cache",)),
-        ("adam", ("colossalai_cache", "cpu_embeddings", "hot_split")),
+        pytest.param("sgd", (), marks=SGD),
+        pytest.param("rowwise_adagrad", ("colossalai_cache",), marks=OTHERS),
+        pytest.param("adam", ("colossalai_cache", "cpu_embeddings", "hot_split"), marks=OTHERS),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -83,11 +84,13 @@ def test_all_systems_end_well_and_no_time_is_kept(
     assert all(record["measurement"]["timing"] is None for record in records.values() if record["status"] == "ok")
 
 
+@OTHERS
 def test_a_budget_of_the_device(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, records = run(shared, "--systems", FEW, "--device-budget", "2MiB", monkeypatch=monkeypatch)
     assert statuses(records) == dict.fromkeys(FEW.split(","), "ok") | {"full_gpu": "infeasible"}
 
 
+@OTHERS
 def test_full_tables_end_as_out_of_memory_where_the_cache_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 4 KB, 100 MB in all; a context takes 512 MiB."""
     monkeypatch.setenv("VCUDA_MEMORY", str(600 << 20))
@@ -97,6 +100,7 @@ def test_full_tables_end_as_out_of_memory_where_the_cache_fits(tmp_path: Path, m
     assert code == 1
 
 
+@SGD
 def test_systems_take_turns_in_one_process(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No run on this device does so, since it has no speed: several systems on it, which train the same batches."""
     run(shared, "--systems", FEW, monkeypatch=monkeypatch)  # done, unless this test runs alone
@@ -111,6 +115,7 @@ def test_systems_take_turns_in_one_process(shared: Path, tmp_path: Path, monkeyp
         assert all(isinstance(turns, Turns) for turns in times.values()), times
 
 
+@OTHERS
 def test_workers_are_forked_unless_an_import_opens_the_driver() -> None:
     code = (
         "import suite.run.cell.experiment, torch; from suite.run import forkserver; print(forkserver._driver_open());"
@@ -145,11 +150,16 @@ def smaller(step: Step, folder: Path) -> list[str]:
     return words + [word for name, more in ALSO.items() if name in map(os.path.basename, words) for word in more]
 
 
+@SGD
 @pytest.mark.parametrize(
     "step",
     steps_of((ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")),
     ids=lambda step: " ".join(step.command.split()[1:4]),
 )
-def test_a_command_of_the_page_ends_well(step: Step, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_the_page_ends_well(
+    step: Step, shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     codes = {0, 1} if step.command.endswith("suite doctor") else {0}  # which finds whether the machine is at work
     assert call(smaller(step, shared), monkeypatch) in codes
+    if any(name in step.command for name in ("doctor", "exchange_rates", "step_profile")):
+        assert "virtual device: no speed" in capsys.readouterr().out
