@@ -14,7 +14,7 @@ import pytest
 if "VCUDA_LATE" not in os.environ:
     pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("deletions")]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
