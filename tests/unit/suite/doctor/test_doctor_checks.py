@@ -9,7 +9,7 @@ import pytest
 
 from suite import doctor
 from suite.doctor import Level, examine, load
-from suite.records.environment import Gpu
+from suite.records.environment import VIRTUAL_DEVICE, Gpu
 from suite.records.measured import Conditions, MachineState
 
 CPU = "sys/devices/system/cpu"
@@ -147,6 +147,12 @@ TAKEN = SimpleNamespace(total=8 * 10**10, used=2 * 10**9)
 def test_gpu_is_alone_and_its_link_is_whole(check, replaced, level, words):
     found, text = said(check(nvml(**replaced), "handle"))
     assert (found, words in text) == (level, True), text
+
+
+def test_a_virtual_device_has_no_speed_of_its_link(monkeypatch):
+    monkeypatch.setattr(doctor, "visible_gpu", lambda: Gpu(model=VIRTUAL_DEVICE))
+    link = examine(seconds=0.01)["GPU link"]
+    assert (link.level, link.seen) == (Level.UNKNOWN, "virtual device: no speed")
 
 
 def test_gpu_is_asked_where_there_is_one_and_a_silent_driver_is_told(monkeypatch):
