@@ -42,27 +42,6 @@ def test_cache_equals_one_that_sorts_its_slots_over_many_batches(policy, slots):
 
 
 @POLICIES
-def test_most_frequent_rows_are_there_before_the_first_batch(policy):
-    trace = ListedTrace([10], [[0, 1, 2, 3, 4, 5, 6]], frequencies=[1, 9, 8, 7, 6, 5, 4, 3, 2, 1])
-    tally = replay(model_of(trace, slots=7, policy=policy))  # 5 of 7: rounded up
-    assert tally.unique_misses == 2
-
-
-def test_dataset_evicts_the_row_of_the_largest_rank_not_in_the_batch():
-    trace = ListedTrace([6], [[5, 4], [3], [5, 4], [0]], frequencies=[9, 8, 7, 1, 2, 3])
-    steps = BruteForceColossalAI(trace, slots=3, policy="dataset").told()  # starts with rows 0 to 2
-    assert [step.missed for step in steps] == [{5, 4}, {3}, {4}, set()]
-    assert_counts(model_of(trace, slots=3, policy="dataset"), steps, overflows=False)
-
-
-def test_lfu_forgets_what_it_counted_of_a_row_that_left():
-    trace = ListedTrace([6], [[3, 3, 3], [4] * 9, [5] * 9, [3], [4]], frequencies=[5, 4, 3, 0, 0, 0])
-    steps = BruteForceColossalAI(trace, slots=3, policy="lfu").told()  # starts with rows 0 to 2: 5, 4 and 3 accesses
-    assert [step.missed for step in steps] == [{3}, {4}, {5}, {3}, set()]
-    assert_counts(model_of(trace, slots=3, policy="lfu"), steps, overflows=False)
-
-
-@POLICIES
 def test_batch_larger_than_the_cache_fails_as_its_assertion_does(policy):
     trace = ListedTrace([20], [[0, 1], [2, 3], [4, 5], [6, 7]])
     assert replay(model_of(trace, slots=2, policy=policy)).batches == 4

@@ -9,7 +9,6 @@ from test_curves import zipf_trace
 from test_curves_command import run
 
 from suite.records.command_line import BadOption
-from suite.simulate import curves_command as command
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
@@ -64,17 +63,6 @@ def test_a_run_longer_than_the_trace_or_of_other_tables_is_refused(trace):
     other = cache.model_copy(update={"tables": ["t2", "user"]})
     with pytest.raises(BadOption, match="listed has no table user: it has t0, t1, t2"):
         check_counted(trace, CountedRun(counted_batches=5, caches=[other]))
-
-
-def test_the_command_refuses_it_before_the_pass(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "miss_curves", None)
-    np.save(tmp_path / "ids.npy", np.zeros((4_000, 3), int))
-    cache = {"tables": ["user"], "slots": 320, "uvm_cache_stats": [0] * 6}
-    (tmp_path / "counted.json").write_text(json.dumps({"counted_batches": 30, "caches": [cache]}))
-    files = (str(tmp_path / name) for name in ("ids.npy", "counted.json"))
-    result = run("--trace", next(files), "--batch-size", "100", "--counted", next(files))
-    assert result.exit_code == 2
-    assert "has no table user" in result.stderr
 
 
 def test_the_command_prints_them(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 from brute_force_published import by_frequency, hot_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+from listed_traces import ListedTrace, assert_counts, setting, traces
 
 from suite.simulate.models.fae import HotSetModel, ranks
 
@@ -25,8 +25,3 @@ def test_rows_rank_by_frequency_then_by_number(tables):
     counts = [count for table in tables for count in table]
     trace = ListedTrace([len(table) for table in tables], [[0]], counts)
     assert np.argsort(ranks(trace)).tolist() == by_frequency(trace)
-
-
-def test_ranks_are_made_once_per_trace():
-    trace = skewed_trace(tables=[30], batches=2, samples=5)
-    assert ranks(trace) is ranks(trace)

@@ -2,7 +2,7 @@
 
 import pytest
 from brute_force_planner import BruteForcePlanner, ByFrequency, ByRecency, ByUse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, Step, assert_counts, setting, skewed_trace, traces
 
@@ -34,6 +34,7 @@ def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> l
     return steps
 
 
+@settings(max_examples=40)
 @given(
     trace=traces(),
     slots=st.integers(1, 24),
