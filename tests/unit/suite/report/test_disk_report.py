@@ -81,13 +81,6 @@ def test_the_figure_has_a_line_per_system_with_intervals_under_that_of_full_ram(
     assert draw(source(disk_run())) is None
 
 
-def test_one_block_of_turns_draws_points_without_bars():
-    with look("test"):
-        whole, _ = draw(source(contest(seeds=1))).axes
-    (bar, *_) = whole.containers
-    assert [len(segment) for segment in bar.lines[2][0].get_segments()] == [0]
-
-
 def test_the_page_opens_with_verdict_and_figure_and_names_no_other_baseline(tmp_path: Path):
     shown = sweep()
     publish(shown, tmp_path)

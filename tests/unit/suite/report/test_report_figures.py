@@ -99,13 +99,6 @@ def test_of_many_policies_the_choice_is_drawn_and_look_ahead_is_dashed():
     assert len({one.get_marker() for one in others}) == len(others)
 
 
-def test_machines_apart_stand_in_panels_of_their_own_and_are_named():
-    figure = figures(source(fabricate.gpu_run() + fabricate.cpu_run()))["throughput_by_bytes"]
-    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes if axes.get_visible()]
-    assert any("on NVIDIA H100" in title for title in titles)
-    assert any("real data" in title and "on AMD EPYC" in title for title in titles)
-
-
 def test_figures_without_data_are_left_out():
     failed = [fabricate.record("cache", status=Status.CRASHED, reason="x")]
     assert figures(source(failed)) == {}

@@ -5,7 +5,6 @@ UPDATE_GOLDEN=1 pytest tests/unit/suite/tables/test_comparison.py
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from pathlib import Path
@@ -17,11 +16,10 @@ from suite.records.groups import Group, group_records
 from suite.records.record import Record, Status
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
-from suite.tables.formatting import amount, binary_bytes, duration, percent, relative
+from suite.tables.formatting import amount, duration, percent, relative
 from suite.tables.sheet import Table, to_csv, to_markdown
 from suite.tables.statistics import Estimate
 from suite.tables.terminal import render
-from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, shuffled
 from tests.unit.suite.report.report_scenes import lines_of
 
@@ -97,18 +95,6 @@ def test_tables_follow_the_datasets_order_tracks_behind_theirs() -> None:
     assert [group.title for group in shown] == titles
 
 
-def test_ten_columns_are_the_main_ones_and_the_second_table_has_the_rest() -> None:
-    main, rest = only_table(gpu_run()).frames
-    assert [column.words for column in main.columns] == [
-        "system", "knew", "AUROC", "it/s", "vs full_gpu", "GPU GB reserved", "CPU GB", "hit rate",
-        "misses, % of optimal", "status",
-    ]  # fmt: skip
-    assert main.iloc[:, 0].tolist() == rest.iloc[:, 0].tolist()
-    assert not {column.words for column in main.columns[1:]} & {column.words for column in rest.columns}
-    assert "verified" in rendered(1000, columns=Columns.ALL)
-    assert "verified" not in rendered(1000)
-
-
 def test_column_of_nothing_is_not_shown_nor_explained() -> None:
     cpu = {"device": "cpu"}
     on_cpu = [record("a", setting=cpu, baseline=None), record("b", setting=cpu, status=Status.CRASHED)]
@@ -122,20 +108,6 @@ def test_column_of_nothing_is_not_shown_nor_explained() -> None:
     assert "rows MB =" not in rendered(1000, [only_group(on_cpu)])
 
 
-def test_verdict_stands_above_its_table_and_the_caption_below_it() -> None:
-    group = only_group(gpu_run())
-    assert only_table(gpu_run()).summary == verdict(group) != ""
-    text = to_markdown(comparison([group]))
-    assert text.index(f"> {verdict(group)}") < text.index("Measured on") < text.index("| system |")
-    assert rendered(1000, [group]).split("\n")[1] == verdict(group)
-
-
-def test_system_that_runs_the_baselines_kernel_says_so_instead_of_a_speed() -> None:
-    cells = cells_of(cpu_run(), "fbgemm_uvm")
-    assert {cells[name] for name in ("it/s", "vs full_gpu", "total it/s", "epoch time")} == {"= full_gpu"}
-    assert "= full_gpu: it runs that system's own kernel" in to_markdown(comparison([only_group(cpu_run())]))
-
-
 def test_no_figure_of_speed_has_a_digit_that_noise_hides() -> None:
     def shown(noise: float) -> dict[str, str]:
         runs = [record("full_gpu", noise=noise), record("a", samples_per_s=0.5017 * BASELINE, noise=0.0)]
@@ -145,29 +117,6 @@ def test_no_figure_of_speed_has_a_digit_that_noise_hides() -> None:
     assert (fine["it/s"], fine["vs full_gpu"]) == ("50.17", "0.50 [0.50, 0.50]")
     assert (coarse["it/s"], coarse["vs full_gpu"]) == ("50", "0.50 [0.50, 0.50]")
     assert (fine["epoch time"], coarse["epoch time"]) == ("~47.8s", "~48s")
-
-
-def test_failed_cell_shows_its_status_and_its_reason_on_one_line() -> None:
-    failed = record("b", status=Status.OOM_HOST, reason="needs\n9 | 8", phase="build")
-    assert "- b: oom_host in phase build: needs 9 \\| 8" in to_markdown(comparison([only_group([record("a"), failed])]))
-
-
-def test_target_is_in_the_caption() -> None:
-    assert "target AUROC 0.71832;" in only_table([record("full_gpu"), record("a")]).caption
-
-
-def test_hit_rates_come_with_numerator_and_denominator() -> None:
-    cells = cells_of([record("a")], "a")
-    assert (cells["unique misses"], cells["unique ids"], cells["hit rate"]) == ("50,000", "1,000,000", "95.00 %")
-    assert (cells["lookup misses"], cells["lookups"], cells["lookup hit rate"]) == ("60,000", "4,259,840", "98.59 %")
-
-
-def test_csv_has_raw_numbers_without_markup_and_nothing_where_nothing_is_known() -> None:
-    lines = list(csv.DictReader(io.StringIO(to_csv(comparison(groups())))))
-    ours = next(line for line in lines if line["system"] == "full_gpu" and line["data"] == "synthetic")
-    assert (ours["device_allocated_bytes"], ours["device_index_bytes"]) == ("18000000000", "0")
-    assert ours["device"] == "NVIDIA H100 80GB HBM3"
-    assert float(ours["hit_rate"]) == 0.95
 
 
 def test_no_records_still_give_tables() -> None:
@@ -204,10 +153,9 @@ def test_main_columns_of_all_systems_are_one_table_at_120_characters() -> None:
 
 @pytest.mark.parametrize(
     ("value", "noise", "text"),
-    [(None, None, "n/a"), (float("nan"), None, "n/a"), (0, 0.1, "0"), (0.00123, None, "0.0012"), (0.1, None, "0.10"),
-     (42.129, None, "42.13"), (110.06, None, "110.1"), (12345.6, None, "12,346"), (42.129, 0.02, "42.1"),
-     (42.129, 0.03, "42"), (12345.6, 0.02, "12,300"), (0.931, 0.2, "0.9"), (42.129, 1e-9, "42.13"),
-     (42.129, 0.0, "42.13"), (4, 3.0, "4"), (0.04, 9.0, "0.04")],
+    [(None, None, "n/a"), (float("nan"), None, "n/a"), (0, 0.1, "0"), (0.00123, None, "0.0012"),
+     (12345.6, None, "12,346"), (42.129, 0.02, "42.1"), (12345.6, 0.02, "12,300"), (42.129, 0.0, "42.13"),
+     (0.04, 9.0, "0.04")],
 )  # fmt: skip
 def test_amounts_keep_digits_that_matter(value: float | None, noise: float | None, text: str) -> None:
     assert amount(value, noise) == text
@@ -215,10 +163,8 @@ def test_amounts_keep_digits_that_matter(value: float | None, noise: float | Non
 
 @pytest.mark.parametrize(
     ("seconds", "noise", "text"),
-    [(None, None, "n/a"), (4.367, None, "4.37s"), (4.367, 0.1, "4.4s"), (49.24, None, "49.2s"), (49.24, 0.03, "49s"),
-     (49.24, 0.3, "50s"), (49.24, 3.0, "50s"), (58.6, 0.3, "1m00s"),
-     (59.97, None, "1m00s"), (725, None, "12m05s"), (727, 0.02, "12m10s"), (3599.7, None, "1h00m"),
-     (6000, None, "1h40m")],
+    [(None, None, "n/a"), (4.367, None, "4.37s"), (49.24, 0.3, "50s"), (59.97, None, "1m00s"), (727, 0.02, "12m10s"),
+     (3599.7, None, "1h00m")],
 )  # fmt: skip
 def test_durations_read_as_in_the_paper(seconds: float | None, noise: float | None, text: str) -> None:
     assert duration(seconds, noise) == text
@@ -236,10 +182,3 @@ def test_ends_of_an_interval_are_not_rounded_to_0_either() -> None:
 )  # fmt: skip
 def test_shares_are_0_or_100_only_where_they_are_nothing_or_all(share: float | None, decimals: int, text: str) -> None:
     assert percent(share, decimals) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "n/a"), (512, "512 B"), (1024, "1 KiB"), (2**26, "64 MiB"), (3 * 2**29, "1.5 GiB")]
-)
-def test_bytes_in_binary_units(value: int | None, text: str) -> None:
-    assert binary_bytes(value) == text

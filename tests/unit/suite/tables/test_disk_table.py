@@ -162,15 +162,6 @@ def test_unverified_wrong_and_straying_systems_are_not_chosen():
     assert "do not choose freq_cache[tier=file] by speed: its AUROC is 0.7000 where that of full_ram is 0.7911" in said
 
 
-def test_without_turns_of_the_embedding_step_there_is_one_table():
-    runs = [*on_drive("full_ram", 1.0), *on_drive(OURS, 0.9), *on_drive("mapped_table", 0.3)]
-    (whole,) = disk_tables(group_records(runs))
-    assert whole.summary == (
-        f"At 1 GiB {OURS} trains at 0.87 to 0.93 of full_ram, and is 3 times as fast as mapped_table in the whole DLRM "
-        "step."
-    )
-
-
 def test_rows_on_a_drive_stand_behind_other_contests_which_stay_as_they_were():
     setting = {"device": "cpu", "cache_ratio": None, "device_budget_bytes": GIB}
     plain = [record("full_gpu", setting=setting), *rounds("freq_cache[tier=file]", [BASELINE / 2], setting=setting)]

@@ -4,11 +4,8 @@ import pytest
 
 from suite.records.groups import Group, group_records
 from suite.records.record import Record, Status
-from suite.tables.columns import REST
-from suite.tables.comparison import comparison, line_of
-from suite.tables.formatting import MISSING
 from suite.tables.rows import Row, merged_rows
-from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
+from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, verification
 
 
 def only_group(records: list[Record]) -> Group:
@@ -108,14 +105,6 @@ def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -
     assert row_of(runs[1:], "a").unique_ids is None
 
 
-def test_what_training_waited_for_the_cache_is_a_column_in_milliseconds_per_step() -> None:
-    (column,) = [column for column in REST if column.name == "wait_s_per_step"]
-    waited = measured(record("a"), "traffic", planning_wait_s=0.01, fetch_wait_s=0.02, write_back_wait_s=0.03)
-    assert row_of([waited], "a").wait_s_per_step == pytest.approx(0.006)  # over 10 steps
-    assert column.cell(line_of(row_of([waited], "a"))) == "6.00"
-    assert column.cell(line_of(row_of([record("a")], "a"))) == MISSING
-
-
 def test_misses_and_bytes_stand_beside_the_least_possible_per_step() -> None:
     made = record(least=optimum())  # 50,000 misses and 46.44 MB in 10 steps
     row = row_of([made], made.cell.system)
@@ -171,12 +160,3 @@ def test_verification_says_how_close(checked: object, word: str) -> None:
     assert row_of([record("a", checked=checked)], "a").verified == word
     unchecked = record("a").model_copy(update={"verification": None})
     assert row_of([unchecked], "a").verified == "no"
-
-
-def test_frame_has_a_line_per_row_and_keeps_bytes_whole_where_some_are_missing() -> None:
-    table = comparison(group_records(gpu_run() + cpu_run())).frame
-    assert str(table["device_rows_bytes"].dtype) == "Int64"
-    again = table[table["baseline_repeat"]]
-    assert list(again["system"]) == ["full_gpu (again)"] * 2
-    keys = [one.key for one in rounds("full_gpu", [BASELINE] * 3)]
-    assert again.iloc[0]["records"] == " ".join(keys)
