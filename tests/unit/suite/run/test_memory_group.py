@@ -63,7 +63,6 @@ def version_2(tmp_path):
             1.5,
         ),
         ("2:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
-        ("2:cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "1000\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
     ],
 )
 def test_cpus_that_quotas_grant(tmp_path, groups, files, cpus):

@@ -1,6 +1,5 @@
 """Where batches come from: who makes them is a rule, and they are the same whoever does."""
 
-import math
 import threading
 import time
 
@@ -29,11 +28,9 @@ FULL = 2000 * 16384 * 26
     ("device", "lookups", "cores", "producers", "threads"),
     [
         ("cuda", FULL, 16, 4, 12),
-        ("cuda", SMALL, 16, 4, 12),
         ("cuda", SMALL, 4, 1, 3),
         ("cuda", SMALL, 128, 8, 32),
         ("cuda", 10_000, 16, 0, 32),
-        ("cuda", FULL, 2, 0, 32),
         ("cpu", FULL, 16, 0, 32),
     ],
 )
@@ -44,7 +41,7 @@ def test_producers_run_during_training_only_where_there_are_cores_to_spare(devic
         assert planned.producers + min(planned.threads, cores - planned.producers) <= cores
 
 
-@pytest.mark.parametrize(("granted", "cores"), [(math.inf, 8), (2.5, 2), (0.5, 1), (16, 8), (None, 8)])
+@pytest.mark.parametrize(("granted", "cores"), [(2.5, 2), (0.5, 1), (16, 8), (None, 8)])
 def test_cores_are_physical_ones_within_affinity_and_quota(monkeypatch, granted, cores):
     def granted_cpus():
         if granted is None:

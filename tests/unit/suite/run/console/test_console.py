@@ -71,17 +71,6 @@ def test_plain_display_tells_the_run_in_lines(clock: FakeClock) -> None:
     ]
 
 
-def test_plain_display_shows_one_progress_line_in_ten_seconds(clock: FakeClock) -> None:
-    stream = io.StringIO()
-    display = PlainDisplay(stream, clock)
-    display.run_started(1, 0)
-    display.cell_started(1, "a")
-    for step in range(1000):
-        clock.now += 0.025
-        display.progress(Progress(phase="time", step=step, steps=1000))
-    assert stream.getvalue().count("time ") == 2
-
-
 def test_quiet_display_shows_warnings_only(clock: FakeClock) -> None:
     stream = io.StringIO()
     play(QuietDisplay(stream, clock), clock)
@@ -159,10 +148,8 @@ def test_remaining_time_is_mean_wall_of_finished_cells_for_those_left(clock: Fak
         (False, False, Terminal(), {}, LiveDisplay),
         (False, False, io.StringIO(), {}, PlainDisplay),
         (False, False, Terminal(), {"NO_COLOR": "1"}, PlainDisplay),
-        (False, False, Terminal(), {"CI": "true"}, PlainDisplay),
         (False, False, Terminal(), {"TERM": "dumb"}, PlainDisplay),
         (True, False, Terminal(), {}, QuietDisplay),
-        (False, True, Terminal(), {}, JsonDisplay),
         (True, True, io.StringIO(), {}, JsonDisplay),
     ],
 )
