@@ -98,17 +98,6 @@ def test_cache_is_replayed_with_its_policy_its_look_ahead_and_its_slots() -> Non
     assert 0 < found.misses < found.distinct < 192
 
 
-def test_equal_caches_are_replayed_once() -> None:
-    trace = PowerTrace(batches=4)
-    replays = Replays(trace, Span(counted_from=1, stop=4))
-    replays.counts(case("freq_cache[policy=lfu]"))
-    before = trace.asked
-    replays.counts(case("freq_cache[policy=lfu,tier=file]"))
-    assert trace.asked == before
-    replays.counts(case("freq_cache[policy=lru]"))
-    assert trace.asked > before
-
-
 # files
 
 

@@ -118,11 +118,6 @@ def test_everything_that_differs_between_environments_is_called_out(tmp_path):
     ]
 
 
-def test_quality_is_compared_over_the_rounds_that_both_have(tmp_path):
-    before = [*rounds("cache", STEADY[:2]), record("cache", round=2, auroc=0.6)]
-    assert changes_of(tmp_path, later("cache", STEADY[:2]), before) == {}
-
-
 def test_records_of_a_disturbed_machine_are_said_before_the_numbers(tmp_path):
     after = later("cache", STEADY)
     after[1] = after[1].model_copy(update={"disturbed": ("other processes took 40% of the CPUs",)})
@@ -135,13 +130,3 @@ def test_change_of_a_system_of_ones_own_is_a_difference(tmp_path):
     before = rounds("mine:Cache", STEADY, where=environment(system_code="old"))
     after = later("mine:Cache", STEADY, where=environment(system_code="new"))
     assert told(compared(tmp_path, before, after)) == ["code of mine:Cache: old -> new"]
-
-
-def test_values_that_a_run_mixes_are_all_named_in_order_of_time(tmp_path):
-    before = [
-        *rounds("a", STEADY, where=environment(code="new")),
-        *rounds("b", STEADY, where=environment(code="old"), started_at="2026-10-01T12:00:00+00:00"),
-    ]
-    after = [*later("a", STEADY, where=environment(code="new")), *later("b", STEADY, where=environment(code="new"))]
-    found = compared(tmp_path, before, after)
-    assert told(found) == ["code: old, new -> new"]

@@ -69,14 +69,6 @@ def test_nobody_guesses_which_of_several_machines_belong_together(tmp_path):
         compared(tmp_path, before, later("cache", STEADY, where=environment(machine="third")))
 
 
-def test_other_threads_are_compared_and_called_out(tmp_path):
-    few, many = environment(threads=2), environment(threads=16)
-    found = compared(tmp_path, rounds("cache", STEADY, where=few), later("cache", STEADY, where=many))
-    assert labels(found) == ["cache x criteo_kaggle"]
-    assert found.differences == (("threads", "2", "16"),)
-    assert any("have other threads" in warning for warning in found.warnings)
-
-
 def test_the_same_records_twice_are_refused(tmp_path):
     root = run_at(tmp_path, rounds("cache", STEADY))
     with pytest.raises(NoComparison, match="the same records"):

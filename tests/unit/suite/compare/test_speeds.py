@@ -1,8 +1,8 @@
 import pytest
-from compare_scenes import NEXT_DAY, STEADY, compared, later, scaled, welch_interval
+from compare_scenes import STEADY, compared, later, scaled, welch_interval
 
-from suite.compare.compare import SPEED, Unjudged
-from tests.unit.suite.fabricate import BASELINE, record, rounds
+from suite.compare.compare import Unjudged
+from tests.unit.suite.fabricate import BASELINE, rounds
 
 DAY = "2026-11-01T12:00:00+00:00"
 
@@ -25,17 +25,6 @@ def test_ratio_and_interval_are_those_computed_independently(tmp_path):
     assert (speed["row_a"].builds, speed["row_b"].builds) == (9, 12)
 
 
-def test_slower_come_before_faster_and_larger_before_smaller(tmp_path):
-    factors = {"a": 1.2, "b": 0.9, "c": 1.0, "d": 0.5, "e": 3.0}
-    found = compared(
-        tmp_path,
-        [one for name in factors for one in rounds(name, STEADY)],
-        [one for name, factor in factors.items() for one in later(name, scaled(factor))],
-    )
-    assert set(found.changes["quantity"]) == {SPEED}
-    assert [label[0] for label in found.changes["label"]] == ["d", "b", "e", "a"]
-
-
 def test_machine_that_slowed_down_with_the_baseline_is_no_slower_code(tmp_path):
     found = compared(
         tmp_path,
@@ -52,13 +41,6 @@ def test_machine_that_slowed_down_with_the_baseline_is_no_slower_code(tmp_path):
     baseline = speed_of(found, "full_gpu")
     assert baseline["unjudged"] is Unjudged.IS_THE_BASELINE
     assert [baseline[name].steps_per_s for name in ("row_a", "row_b")] == [pytest.approx(100), pytest.approx(50)]
-
-
-def test_system_that_computes_as_another_has_no_speed(tmp_path):
-    same = [record("fbgemm_uvm", same_kernel_as="full_gpu", started_at=day) for day in (DAY, NEXT_DAY)]
-    found = compared(tmp_path, same[:1], same[1:])
-    assert found.cells["unjudged"].to_list() == [Unjudged.NOT_MEASURED]
-    assert found.changes.empty
 
 
 def test_records_copied_from_one_run_to_the_other_are_no_second_measurement(tmp_path):

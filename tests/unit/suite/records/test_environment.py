@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from suite.records import environment
-from suite.records.environment import cpu_model, git_state, machine_digest
+from suite.records.environment import git_state, machine_digest
 
 
 class FakeNvmlError(Exception):
@@ -107,13 +107,6 @@ def test_without_nvml_the_driver_files_name_the_gpu(tmp_path: Path) -> None:
         assert gpu is not None
         assert (gpu.model, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100", "570.10", None)
     assert environment._gpu_from_proc("1", tmp_path) is None
-
-
-def test_cpu_model_is_the_kernels_name_of_it_or_its_architecture(tmp_path: Path) -> None:
-    sheet = tmp_path / "cpuinfo"
-    sheet.write_text("processor : 0\nmodel name\t: AMD EPYC  7543\n\nprocessor : 1\nmodel name\t: another\n")
-    assert cpu_model(sheet) == "AMD EPYC 7543"
-    assert cpu_model(tmp_path / "absent")
 
 
 def test_machine_digest_ignores_a_few_megabytes_and_nothing_else() -> None:

@@ -80,14 +80,6 @@ def test_every_cell_of_every_sheet_is_on_the_page_with_the_number_it_sorts_by() 
     assert ("0.95", "95.00 %") in cells
 
 
-def test_figures_stand_without_prolog_and_with_ids_of_their_own() -> None:
-    text = made(gpu_run(), quality_by_bytes=SVG, miss_ratio=SVG)
-    assert text.index('id="miss_ratio-clip"') < text.index('id="quality_by_bytes-clip"')
-    assert 'clip-path="url(#miss_ratio-clip)"' in text
-    assert 'href="#miss_ratio-clip"' in text
-    assert "<!DOCTYPE svg" not in text
-
-
 def test_page_fetches_nothing_and_runs_its_own_script_alone() -> None:
     text = made(fabricated_records())
     (script,) = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)

@@ -77,20 +77,6 @@ def test_order_of_records_does_not_matter():
         assert to_csv(one) == to_csv(other)
 
 
-def test_every_measured_line_names_its_records_and_columns_have_names_of_their_own():
-    records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
-    for sheet in sheets(group_records(records.values())):
-        for block in sheet.tables:
-            for table in block.frames:
-                assert len({column.words for column in table.columns}) == len(table.columns)
-            for line in block.lines:
-                keys = line.get("records", "").split()
-                assert bool(keys) == (line.get("row") != "published")
-                assert not keys or {records[key].cell.system for key in keys} == {line["system"]}
-        keys = [key for cell in sheet.frame.get("records", []) if isinstance(cell, str) for key in cell.split()]
-        assert set(keys) <= set(records)
-
-
 @pytest.mark.parametrize("name", ["paper", "leaderboard", "anatomy", "optimal"])
 def test_two_machines_never_share_a_block_and_no_two_headings_are_the_same(name):
     where = (environment(), environment(machine="another"), environment(machine="a third", gpu="NVIDIA A100"))

@@ -5,7 +5,7 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record, Status
 from suite.report.leaderboard import Leaderboard, leaderboards, standings
-from suite.tables.statistics import Estimate, met, relative_speed
+from suite.tables.statistics import met, relative_speed
 from tests.unit.suite.fabricate import (
     BASELINE,
     record,
@@ -51,15 +51,6 @@ def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
     found = only(records)
     ratios = {budget: [line["cache_ratio"] for line in standings(found, budget)] for budget in found.budgets}
     assert ratios == {4 * MIB: [0.01], 8 * MIB: [0.05], 16 * MIB: [0.05]}
-
-
-def test_cells_that_took_turns_with_each_other_are_compared_in_them():
-    first, second = standings(only([*sized("slow", SLOW, MIB), *sized("fast", FAST, MIB)]), MIB)
-    assert (first["system"], first["to_first"]) == ("fast", Estimate(value=1.0, low=None, high=None))
-    assert met(first["row"].records, second["row"].records)
-    assert second["to_first"] is not None
-    assert second["to_first"].value == pytest.approx(0.4 / 0.9)
-    assert not second["tied"]
 
 
 def test_cells_of_two_sizes_are_compared_through_the_baseline_whatever_the_machine_did():

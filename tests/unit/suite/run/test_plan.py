@@ -90,29 +90,11 @@ def test_sweep_is_a_setting_per_size_and_each_has_all_systems(sweep, sizes):
 # Values
 
 
-def test_what_is_not_asked_for_is_the_scales():
-    cell = cells_of(optimizer="rowwise_adagrad")[0]
-    assert (cell.batch_size, cell.embedding_dim, cell.max_rows) == (SMOKE.batch_size, SMOKE.embedding_dim, 50_000)
-    assert (cell.lr, cell.cache_ratio, cell.device_budget_bytes) == (
-        SMOKE.lr["rowwise_adagrad"],
-        SMOKE.cache_ratio,
-        None,
-    )
-    assert cell.steps == steps_of(SMOKE)
-
-
 def test_every_optimizer_of_the_contract_can_be_asked_for_and_has_a_learning_rate_at_every_scale():
     optimizers = [str(kind) for kind in OptimizerKind]
     assert [str(name) for name in OptimizerName] == optimizers
     for scale in SCALES.values():
         assert list(scale.lr) == optimizers
-
-
-def test_real_data_name_their_directory_and_digest_and_have_no_cap(prepared):
-    prepared({"avazu": Prepared("data/avazu", 10**6)})
-    cells, notes = planned()
-    assert {(c.data, c.data_dir, c.data_digest, c.max_rows) for c in cells} == {("real", "data/avazu", "feed", None)}
-    assert notes == []
 
 
 def test_small_dataset_shrinks_its_own_cells_alone_and_the_note_says_so(prepared):
@@ -186,14 +168,6 @@ def test_scale_of_ones_own_data_follows_from_their_own_tables(prepared):
         assert {(cell.workload, cell.data, cell.scale) for cell in cells} == {("my_shop", "real", scale)}
 
 
-def test_default_scale_is_told_and_an_asked_one_needs_no_note():
-    assert planned(scale=None)[1] == [
-        "avazu: scale small, the default without a GPU",
-        "criteo_kaggle: scale small, the default without a GPU",
-    ]
-    assert planned(scale="small")[1] == []
-
-
 # What is refused
 
 
@@ -213,14 +187,6 @@ def test_option_out_of_range_names_flag_and_value(changes, flag):
     with pytest.raises(BadOption) as caught:
         planned(**changes)
     assert str(caught.value).startswith(flag)
-
-
-def test_tracks_frequencies_and_tf32_tell_settings_apart():
-    assert len({cell.setting for cell in cells_of(workloads="avazu,avazu@drift")}) == 2
-    usual = cells_of()[0]
-    changed = [cells_of(frequency_prefix=0.1)[0], cells_of(tf32=True, device="cuda")[0]]
-    assert (changed[0].frequency_prefix, changed[1].tf32) == (0.1, True)
-    assert len({cell.setting for cell in (usual, *changed)}) == 3
 
 
 @pytest.mark.parametrize(

@@ -152,17 +152,6 @@ def test_run_leaves_no_file_descriptor_open(worker):
     assert open_files() == before
 
 
-def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
-    ask = WorkerProcess.ask
-
-    def late(child, request):
-        child.wait(40)
-        ask(child, request)
-
-    monkeypatch.setattr(WorkerProcess, "ask", late)
-    assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
-
-
 def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
     run = worker(f"""
         open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
@@ -228,19 +217,7 @@ def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     assert run().outcome.status is Status.OK
 
 
-def test_seconds_of_workers_that_ended_are_known(worker):
-    run = worker("""
-        while time.process_time() < 0.5:
-            pass
-    """)
-    before = Forkserver.kept_s()
-    run()
-    assert 0.5 <= Forkserver.kept_s() - before < 5
-
-
-@pytest.mark.parametrize(
-    "end", [f"{DONE}; time.sleep(60)", DONE, "os.kill(os.getpid(), 9)", "sys.exit(3)", "time.sleep(60)"]
-)
+@pytest.mark.parametrize("end", [f"{DONE}; time.sleep(60)", "os.kill(os.getpid(), 9)", "time.sleep(60)"])
 def test_process_that_left_session_parent_and_environment_ends_with_its_worker(worker, tmp_path, end):
     told = tmp_path / "told"
     run = worker(f"""

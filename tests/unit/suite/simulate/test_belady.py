@@ -1,6 +1,5 @@
 """Bounds are what can be reached and no more: against every possible choice, policies, and their own rules."""
 
-import numpy as np
 import pytest
 from bounds_scenes import (
     SETTINGS,
@@ -49,40 +48,6 @@ def test_every_batch_is_as_the_rule_says(
     misses, back = by_batch(model)
     assert misses[counted_from:] == expected.misses[counted_from:]
     assert back[counted_from:] == expected.back[counted_from:]
-
-
-@SETTINGS
-@given(
-    batches=batches_of(24, most=20, longest=14),
-    slots=st.integers(1, 26),
-    frequencies=st.lists(st.integers(0, 40), min_size=24, max_size=24),
-    data=st.data(),
-)
-def test_bounds_that_may_do_more_are_not_above_those_that_may_do_less(
-    batches: list[list[int]], slots: int, frequencies: list[int], data: st.DataObject
-) -> None:
-    trace = RowTrace(24, batches, frequencies)
-    counted_from = data.draw(st.sampled_from([0, trace.length // 2]))
-    made = setting(trace, slots, counted_from)
-    by_start = []
-    for warm in ("any", "frequent", "off"):
-        compulsory = replay(CompulsoryModel(made, {"warm": warm})).unique_misses
-        past, together = (
-            replay(BeladyModel(made, {"bypass": bypass, "warm": warm})).unique_misses for bypass in ("on", "off")
-        )
-        assert compulsory <= past <= together
-        by_start.append((compulsory, past, together))
-    free, frequent, cold = np.array(by_start)
-    assert (free <= frequent).all()
-    assert (frequent <= cold).all()
-    assert (cold <= free + slots).all()
-
-
-def test_missed_lookups_and_tables_are_those_of_the_rows_that_were_absent() -> None:
-    trace = RowTrace(4, [[0, 0, 3], [0, 3, 3, 1, 1, 1]])
-    _, tally = belady(trace, slots=4, warm="off", counted_from=1)
-    assert tally.lookup_misses == 3
-    assert tally.by_table.tolist() == [[2, 1], [1, 0]]
 
 
 def test_only_first_uses_are_compulsory() -> None:

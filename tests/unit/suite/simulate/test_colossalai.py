@@ -4,7 +4,7 @@ import pytest
 from brute_force_published import BruteForceColossalAI, TooManyRows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+from listed_traces import ListedTrace, assert_counts, setting, traces
 
 from suite.simulate.models.colossalai import ColossalAIModel
 from suite.simulate.models.model import CannotReplay, replay
@@ -30,15 +30,6 @@ def test_cache_equals_one_that_sorts_its_slots(policy, trace, slots, counted_fro
             replay(model)
     else:
         assert_counts(model, steps, overflows=False)
-
-
-@POLICIES
-@pytest.mark.parametrize("slots", [100, 180])
-def test_cache_equals_one_that_sorts_its_slots_over_many_batches(policy, slots):
-    trace = skewed_trace(tables=[400, 90, 3], batches=80, samples=15)
-    steps = BruteForceColossalAI(trace, slots=slots, policy=policy).told()
-    tally = assert_counts(model_of(trace, slots=slots, policy=policy), steps, overflows=False)
-    assert tally.rows_written_back > 100
 
 
 @POLICIES

@@ -13,10 +13,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
-from suite.records.command_line import BadOption
 from suite.simulate import command, show
 from suite.simulate.models.registry import load
-from suite.simulate.options import parse_ratios
 from suite.simulate.results import Simulation
 from systems.registry import Variant
 from workloads import progress
@@ -107,14 +105,6 @@ def test_csv_says_what_json_says(swept: tuple[Simulation, Path, str]) -> None:
         assert (float(line["misses_of_least"]) if line["misses_of_least"] else None) == row.of_least_misses
 
 
-def test_figure_has_every_policy_and_is_the_same_each_time(swept: tuple[Simulation, Path, str], tmp_path: Path) -> None:
-    simulation, out, _ = swept
-    drawn = (out / "miss_rate.svg").read_text()
-    for policy in simulation.configuration.policies:
-        assert policy.split("[")[0] in drawn
-    assert show.draw(simulation, tmp_path).read_text() == drawn
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int) -> None:
     simulation, _, _ = swept
@@ -127,16 +117,6 @@ def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int
         lines = text.getvalue().splitlines()
         assert max(map(len, lines)) <= width
         assert "…" not in text.getvalue()
-
-
-def test_table_shows_what_was_counted() -> None:
-    printed = done(*SMOKE, "--policies", "freq_cache[policy=lru]", "--cache-ratio", "0.1", "--embedding-dim", 8).stdout
-    found = json.loads(done(*SMOKE, "--policies", "freq_cache[policy=lru]", "--cache-ratio", "0.1", "--json").stdout)
-    traffic = found["rows"][0]["traffic"]
-    line = next(line.split() for line in printed.splitlines() if line.startswith("freq_cache[policy=lru]"))
-    assert line[1] == f"{100 * (1 - traffic['unique_misses'] / traffic['unique_ids']):.2f}"
-    assert float(line[2].replace(",", "")) == pytest.approx(traffic["unique_misses"] / 6, rel=5e-3)
-    assert float(line[4]) == pytest.approx(traffic["rows_fetched"] * 8 * 4 / 6 / 1e6, rel=5e-2)
 
 
 def test_a_trace_file_is_replayed(tmp_path: Path) -> None:
@@ -231,14 +211,6 @@ def test_ids_outside_their_table_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([5]))
     said = refused("--trace", tmp_path / "t.npz", "--batch-size", 10, "--policies", "uvm", "--jobs", 2)
     assert "row 33: id 7 is outside the table's 5 rows" in said
-
-
-def test_ratios_of_a_range_lie_evenly_on_a_logarithmic_scale() -> None:
-    assert parse_ratios("0.001:0.1", points=3) == (0.001, 0.01, 0.1)
-    assert parse_ratios("0.5,0.01,0.5", points=9) == (0.01, 0.5)
-    assert parse_ratios("1", points=9) == (1.0,)
-    with pytest.raises(BadOption):
-        parse_ratios("", points=9)
 
 
 # The commands of `python -m suite`

@@ -13,7 +13,6 @@ from suite.simulate.curves import miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
 from suite.simulate.planner_inputs import CountedCache, CountedRun, beside, check_counted
-from suite.simulate.trace import SomeTables
 
 SIZES = [700, 30, 1_500]
 
@@ -27,19 +26,6 @@ def chosen(trace, places):
     """The same tables alone, cut out by hand."""
     parts = [np.split(trace.ids(n).values, trace.ids(n).ends[:-1]) for n in range(trace.length)]
     return ListedTrace.of_ids([SIZES[place] for place in places], [[part[place] for place in places] for part in parts])
-
-
-@pytest.mark.parametrize("places", [(0,), (2, 0), (0, 1, 2)])
-def test_some_tables_have_their_ids_and_number_their_rows_in_the_order_asked(trace, places):
-    some, expected = SomeTables(trace, [f"t{place}" for place in places]), chosen(trace, places)
-    assert [rows for _, rows in some.tables] == [rows for _, rows in expected.tables]
-    for number in range(trace.length):
-        for mine, right in zip(
-            (some.ids(number).values, some.ids(number).ends, some.ids(number).starts),
-            (expected.ids(number).values, expected.ids(number).ends, expected.ids(number).starts),
-            strict=True,
-        ):
-            assert mine.tolist() == right.tolist()
 
 
 def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):

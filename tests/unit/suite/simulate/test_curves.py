@@ -65,37 +65,6 @@ def test_every_size_from_the_largest_batch_on_equals_a_cache_of_it_counter_for_c
             assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
 
 
-def test_a_long_trace_equals_caches_of_a_few_sizes():
-    trace = zipf_trace([1_500, 40, 4_500], batches=20, samples=300)
-    span = Span(counted_from=8, stop=20)
-    curves = miss_curves(trace, span, per_table=True)
-    for slots in (curves.pooled.largest_batch, 777, 2_500, trace.rows):
-        assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
-    for curve in curves.tables:
-        for slots in {curve.largest_batch, (curve.largest_batch + curve.rows) // 2}:
-            assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
-
-
-def test_below_the_largest_batch_the_curve_says_that_it_does_not_hold():
-    trace = ListedTrace.of_ids([10], [[[0, 1, 2, 3, 4]], [[0]], [[0]]])
-    curve = miss_curves(trace, Span(counted_from=1, stop=3)).pooled
-    assert curve.largest_batch == 5  # of the batch that does not count
-    assert [slots for slots in range(8) if curve.holds(slots)] == [5, 6, 7]
-    # row 0 occurred first in its batch, so it lies deepest
-    assert [curve.misses(slots) for slots in range(7)] == [2, 1, 1, 1, 1, 0, 0]
-
-
-def test_a_sample_of_all_rows_is_exact():
-    trace = zipf_trace([3_000, 40], batches=30, samples=200)
-    span = Span(counted_from=10, stop=30)
-    exact, sampled = (miss_curves(trace, span, share, True) for share in (None, 1.0))
-    for one, other in zip((exact.pooled, *exact.tables), (sampled.pooled, *sampled.tables), strict=True):
-        assert (other.share, other.used_rows, other.largest_batch) == (1, one.used_rows, one.largest_batch)
-        for slots in (0, 1, 150, 170, 900, 4_000):
-            assert counters(one, slots) == counters(other, slots)
-            assert other.error(slots) == 0
-
-
 def test_a_sample_is_as_near_to_the_exact_curve_as_its_error_says():
     trace = zipf_trace([60_000, 300, 90_000], batches=80, samples=2_000)
     span = Span(counted_from=30, stop=80)

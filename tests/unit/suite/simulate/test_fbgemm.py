@@ -115,35 +115,6 @@ def test_counters_stay_equal_on_a_long_crowded_stream(policy: str, prefetch: str
     assert moved["evicted"] > 100  # or it would not be crowded
 
 
-def test_lru_prefers_low_rows_and_counts_the_rest_as_conflicts() -> None:
-    """40 rows, each twice, for one set of 32: the last 8 find no place."""
-    trace = WrittenTrace({"t": 40}, [[[*range(39, -1, -1), *range(40)]], [list(range(32))], [[39]]])
-    _, tally = replayed(trace, slots=32, policy="lru")
-    assert uvm_cache_stats(tally) == {
-        "num_calls": 3,
-        "num_requested_indices": 80 + 32 + 1,
-        "num_unique_indices": 40 + 32 + 1,
-        "num_unique_misses": 40 + 0 + 1,
-        "num_conflict_unique_misses": 8,
-        "num_conflict_misses": 16,
-    }
-    assert tally.rows_fetched == 32 + 16 + 8 + 1
-    assert tally.rows_written_back == 8 + 1
-    assert tally.overflow_batches == 1
-    assert tally.lookup_misses == 80 + 1
-
-
-def test_lfu_gives_away_a_row_that_the_batch_uses_and_reads_it_over_the_link() -> None:
-    """32 rows seen once; then row 0 is hit once more, and 32 newcomers come three times each: all of the old leave."""
-    newcomers = [row for row in range(32, 64) for _ in range(3)]
-    _, tally = replayed(WrittenTrace({"t": 64}, [[list(range(32))], [[0, *newcomers]]]), slots=32, policy="lfu")
-    assert tally.details["evicted"] == 32
-    assert tally.unique_misses == 64  # row 0 was there when its batch arrived
-    assert tally.details["conflict_unique_misses"] == tally.details["conflict_lookups"] == 1
-    assert tally.rows_fetched == 64 + 1 + 1
-    assert tally.rows_written_back == 32 + 1
-
-
 @pytest.mark.parametrize(
     ("kind", "state"),
     [

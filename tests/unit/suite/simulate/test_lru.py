@@ -66,13 +66,6 @@ def test_the_model_equals_lists(trace, slots, counted_from):
     assert_counts(LruModel(setting(trace, slots, min(counted_from, trace.length)), {}), told(trace, slots))
 
 
-@pytest.mark.parametrize("slots", [47, 150])
-def test_the_model_equals_lists_over_many_batches(slots):
-    trace = skewed_trace(tables=[200, 90, 3], batches=60, samples=20)
-    tally = assert_counts(LruModel(setting(trace, slots), {}), told(trace, slots))
-    assert tally.rows_written_back > 250
-
-
 @pytest.mark.parametrize("model", [LruModel, BeladyModel])
 def test_batches_taken_at_once_count_as_one_by_one(model, monkeypatch):
     parameters = {key: values[0] for key, values in model.variants.items()}

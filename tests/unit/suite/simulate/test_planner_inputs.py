@@ -10,7 +10,6 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
 
 from suite.records.command_line import BadOption
-from suite.simulate import planner_inputs as module
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.planner_inputs import PlannerInputs, offload_stats, planner_inputs
@@ -34,17 +33,6 @@ def test_torchrec_expects_what_the_curve_says_at_every_size(curves):
             assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(slots), abs=1e-6)
         assert stats.expected_miss_rate(1.0) == 0
         assert stats.expected_lookups == round(curve.unique_ids / curves.batches)
-
-
-def test_bins_of_many_rows_are_right_in_their_middle_and_off_by_half_a_bin_at_most(curves, monkeypatch):
-    monkeypatch.setattr(module, "MOST_BINS", 90)
-    curve = curves.tables[2]
-    stats = torchrecs(offload_stats(curve, curves.batches))
-    assert len(stats.hist) == 90  # of 100 rows
-    for slots in range(1, 8_900):
-        middle = (slots - 1) // 100 * 100 + 50
-        assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(middle), abs=1e-6)
-        assert abs(middle - slots) <= 50
 
 
 def test_caches_begin_at_their_largest_batch_and_prefetching_holds_two(curves):

@@ -67,16 +67,6 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     assert split.greedy.total_misses <= split.equal.total_misses
 
 
-def test_slots_for_all_rows_leave_over_what_no_row_was_used_for():
-    trace = zipf_trace([300, 500], batches=10, samples=40)
-    curves = miss_curves(trace, Span(counted_from=0, stop=10), per_table=True)
-    split = split_slots(curves, 800)
-    assert split.greedy.slots == tuple(curve.used_rows for curve in curves.tables)
-    assert split.unused == 800 - sum(curve.used_rows for curve in curves.tables) > 0
-    assert split.equal.slots == (300, 500)
-    assert split.greedy.total_misses == split.equal.total_misses == split.shared_misses
-
-
 def curves_of(*tables):
     hits = np.sort(np.concatenate([np.diff(curve.depths.within, prepend=0) for curve in tables]))[::-1]
     return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)

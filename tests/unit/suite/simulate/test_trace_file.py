@@ -1,6 +1,5 @@
 """Traces of one's own: what a file may hold, and what is said of one that cannot be replayed."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -127,15 +126,6 @@ def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -
     for read in (trace.frequencies, lambda: trace.run(0, 3)):
         with pytest.raises(DataError, match=r"column 2 \('table_2'\), row 44: id 1000"):
             read()
-
-
-def test_an_id_in_a_bag_is_named_by_its_sample(tmp_path: Path) -> None:
-    ids, offsets = np.array([1, 2, 3, 90, 4]), np.array([0, 1, 1, 3, 5])
-    np.savez(tmp_path / "t.npz", ids=ids, offsets=offsets, rows=np.array([9, 9]))
-    said = "column 1 ('table_1'), row 1: id 90 is outside the table's 9 rows"
-    assert said in refusal(tmp_path / "t.npz", 2)
-    with pytest.raises(DataError, match=re.escape(said)):
-        FileTrace(tmp_path / "t.npz", 1).run(0, 2)
 
 
 def test_numbers_that_no_simulator_can_hold_are_named(tmp_path: Path) -> None:

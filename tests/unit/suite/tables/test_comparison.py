@@ -13,12 +13,11 @@ import pytest
 from rich.console import Console
 
 from suite.records.groups import Group, group_records
-from suite.records.record import Record, Status
+from suite.records.record import Record
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
-from suite.tables.formatting import amount, duration, percent, relative
+from suite.tables.formatting import amount, duration, percent
 from suite.tables.sheet import Table, to_csv, to_markdown
-from suite.tables.statistics import Estimate
 from suite.tables.terminal import render
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, shuffled
 from tests.unit.suite.report.report_scenes import lines_of
@@ -95,19 +94,6 @@ def test_tables_follow_the_datasets_order_tracks_behind_theirs() -> None:
     assert [group.title for group in shown] == titles
 
 
-def test_column_of_nothing_is_not_shown_nor_explained() -> None:
-    cpu = {"device": "cpu"}
-    on_cpu = [record("a", setting=cpu, baseline=None), record("b", setting=cpu, status=Status.CRASHED)]
-    sheet = comparison([only_group(on_cpu)])
-    heads = {column.words for table in sheet.tables[0].frames for column in table.columns}
-    assert not heads & {"GPU GB allocated", "GPU GB reserved", "vs full_gpu", "misses, % of optimal"}
-    assert cells_of(on_cpu, "a")["index MB"] == "0"  # on the device, and needs none there
-    failed = cells_of(on_cpu, "b")
-    assert {value for name, value in failed.items() if name not in ("system", "status")} == {"n/a"}
-    assert any(sentence.startswith("it/s = ") for sentence in sheet.legend)
-    assert "rows MB =" not in rendered(1000, [only_group(on_cpu)])
-
-
 def test_no_figure_of_speed_has_a_digit_that_noise_hides() -> None:
     def shown(noise: float) -> dict[str, str]:
         runs = [record("full_gpu", noise=noise), record("a", samples_per_s=0.5017 * BASELINE, noise=0.0)]
@@ -135,22 +121,6 @@ def test_terminal_of_any_width_shows_every_number_whole(width: int) -> None:
         assert all(cell in text for line in table.itertuples(index=False) for cell in line[1:])
 
 
-def test_main_columns_of_all_systems_are_one_table_at_120_characters() -> None:
-    words = "training frequencies, next batch"
-    runs = [
-        record("full_gpu", prior_knowledge="nothing"),
-        record("freq_cache", prior_knowledge=words),
-        record("freq_cache[policy=lfu]", prior_knowledge="the past, next batch"),
-        record("torchrec_uvm_caching", prior_knowledge="the past, next 2 batches"),
-        record("reference", status=Status.UNSUPPORTED),
-    ]
-    text = rendered(120, [only_group(runs)])
-    assert sum(line.startswith("system") for line in text.split("\n")) == 1
-    narrow = rendered(80, [only_group(runs)])
-    # Once in the first table, once in the second: whoever reads the second need not scroll up.
-    assert narrow.count("\ntorchrec_uvm_caching ") == 2
-
-
 @pytest.mark.parametrize(
     ("value", "noise", "text"),
     [(None, None, "n/a"), (float("nan"), None, "n/a"), (0, 0.1, "0"), (0.00123, None, "0.0012"),
@@ -168,11 +138,6 @@ def test_amounts_keep_digits_that_matter(value: float | None, noise: float | Non
 )  # fmt: skip
 def test_durations_read_as_in_the_paper(seconds: float | None, noise: float | None, text: str) -> None:
     assert duration(seconds, noise) == text
-
-
-def test_ends_of_an_interval_are_not_rounded_to_0_either() -> None:
-    assert relative(Estimate(value=0.9, low=0.04, high=24.0), 12) == "0.9 [0.04, 24.0]"
-    assert relative(Estimate(value=40, low=3, high=600), 2) == "40 [3, 600]"
 
 
 @pytest.mark.parametrize(

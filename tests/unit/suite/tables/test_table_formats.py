@@ -114,13 +114,6 @@ def test_markdown_tables_read_back_as_the_cells_of_the_sheet(every_sheet):
     assert "\n| --- | ---: |\n" in to_markdown(nasty())
 
 
-def test_markdown_keeps_markup_in_headings_and_notes_as_text():
-    tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(nasty()))
-    printed = [words(token) for token in tokens if token.type == "inline"]
-    assert printed[:4] == [f"Title {NASTY}", f"Heading {NASTY}", f"Verdict {NASTY}", f"Caption {NASTY}"]
-    assert printed.count(NASTY) == 2  # a note and a cell
-
-
 def test_csv_has_one_header_and_every_number_of_the_frame(every_sheet):
     for sheet in every_sheet:
         lines = list(csv.DictReader(io.StringIO(to_csv(sheet))))

@@ -54,10 +54,6 @@ def test_edited_configuration_no_longer_has_its_key(said: Callable[..., list[str
     assert "restore the file or measure it again" in finding
 
 
-def test_moved_data_leave_the_key_alone(said: Callable[..., list[str]]) -> None:
-    assert said(record(), **{"cell.data_dir": "elsewhere"}) == []
-
-
 def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
     (path,) = stored(tmp_path, [record()])
     renamed = path.rename(path.with_name("mine.json"))
@@ -123,18 +119,6 @@ def test_builds_and_turns_are_those_of_the_cell(
     said: Callable[..., list[str]], times: list[list[float]], expected: str
 ) -> None:
     assert expected in said(record(), **{"turns.system_s": times, "turns.baseline_s": times})
-
-
-def test_turns_may_be_longer_and_fewer_than_the_cell_says(said: Callable[..., list[str]]) -> None:
-    times = [[0.8] * 2] * 3
-    assert said(record(timed={"steps": 160, "system_s": times, "baseline_s": times})) == []
-
-
-def test_later_rounds_need_no_traffic(said: Callable[..., list[str]]) -> None:
-    later = record(round=1)
-    assert later.measurement is not None
-    assert later.measurement.traffic is None
-    assert said(later) == []
 
 
 def test_what_failed_in_its_turns_keeps_what_it_measured(said: Callable[..., list[str]]) -> None:

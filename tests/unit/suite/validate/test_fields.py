@@ -83,13 +83,3 @@ def test_field_with_a_default_has_to_be_in_the_file(place: str) -> None:
         inside = inside[name]
     del inside[last]
     assert said(content) == [f"{place}: Field required"]
-
-
-def test_every_misfit_is_named_once() -> None:
-    content = content_of(record())
-    del content["cell"]["lr"], content["cell"]["eps"]
-    content["measurement"]["timing"] = {}
-    found = said(content)
-    assert len(found) == len(set(found))
-    assert {f"cell.{name}: Field required" for name in ("lr", "eps")} <= set(found)
-    assert sum(line.startswith("measurement.timing.") for line in found) == 9
