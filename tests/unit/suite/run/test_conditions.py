@@ -88,25 +88,3 @@ def test_quiet_machine_is_not_called_disturbed_because_of_the_cell_itself():
 
 class FakeNvmlError(Exception):
     pass
-
-
-def test_gpu_is_described_as_far_as_it_answers():
-    def refuse(*_):
-        raise FakeNvmlError
-
-    nvml = types.SimpleNamespace(
-        NVMLError=FakeNvmlError,
-        NVML_CLOCK_SM=1,
-        NVML_TEMPERATURE_GPU=0,
-        NVML_PERF_POLICY_THERMAL=1,
-        nvmlDeviceGetClockInfo=lambda gpu, clock: 1980,
-        nvmlDeviceGetTemperature=refuse,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 4,
-        nvmlDeviceGetViolationStatus=lambda gpu, policy: types.SimpleNamespace(violationTime=2_500_000_000),
-        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [
-            types.SimpleNamespace(pid=pid) for pid in (os.getpid(), 1, 2)
-        ],
-    )
-    state = MachineState(**conditions._gpu_state(nvml, "gpu"))
-    assert (state.gpu_mhz, state.gpu_celsius, state.gpu_throttle_reasons) == (1980, None, 4)
-    assert (state.gpu_throttled_s, state.gpu_processes) == (2.5, 2)

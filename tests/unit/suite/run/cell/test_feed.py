@@ -73,22 +73,6 @@ def test_before_the_clock_all_batches_of_a_run_are_there_and_no_more_are_made_in
     assert len(made) == 7
 
 
-def test_batches_of_several_readers_are_made_once_wait_for_the_last_and_come_anew_after_a_rewind():
-    workload, made = open_avazu(), []
-    batches = PreloadedBatches(lambda index: made.append(index) or workload.batch(index), pin_memory=False)
-    one, other = batches.reader(), batches.reader()
-    one.fill(3)
-    assert all(equal(one.take(), workload.batch(index)) for index in range(3))
-    other.fill(4)
-    assert all(equal(other.take(), workload.batch(index)) for index in range(4))
-    one.fill(1)
-    assert equal(one.take(), workload.batch(3))
-    assert made == [0, 1, 2, 3]
-    batches.rewind()
-    batches.reader().fill(1)
-    assert made == [0, 1, 2, 3, 0]
-
-
 class SlowProducer:
     """Stands in for a producer whose third batch is late."""
 

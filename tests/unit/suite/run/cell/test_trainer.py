@@ -158,25 +158,3 @@ def test_dense_optimizer_never_sees_a_row(synthetic, kind):
     assert held
     assert {id(p) for p in held} == {id(p) for name, p in model.named_parameters() if "sparse_arch" not in name}
     assert optimizer.defaults["lr"] == 0.5
-
-
-def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
-    class Loading(ReferenceSystem):
-        def load_rows(self, table, start, rows):
-            chunks.append((table, start, rows.weights.shape[0]))
-            super().load_rows(table, start, rows)
-
-    chunks, told = [], []
-    whole = ReferenceSystem(spec(synthetic))
-    load_initial_rows(whole, seed=3)
-    monkeypatch.setattr("suite.run.cell.training._INIT_ROWS", 100)
-    pieces = Loading(spec(synthetic))
-    load_initial_rows(pieces, seed=3, on_chunk=lambda: told.append(1))
-    assert len(told) == len(chunks)
-    assert max(rows for _, _, rows in chunks) == 100
-    for name, rows in synthetic.tables:
-        ids = torch.arange(rows)
-        left, right = whole.read_rows(name, ids).weights, pieces.read_rows(name, ids).weights
-        assert torch.equal(left, right)
-        assert (left.any(dim=1)).all()
-        assert left.abs().max() <= rows**-0.5
