@@ -1,5 +1,8 @@
 """The trainer: which batches a system sees, in which order, and what evaluation leaves alone."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -123,6 +126,29 @@ def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the
     assert at_step == [min(i + 1 + copies + ahead, total) for i in range(total)]
 
 
+@pytest.mark.parametrize("ids_on_host", [False, True])
+def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatch, ids_on_host):
+    class CopyStream:
+        copied = 0
+
+        def record_event(self):
+            self.copied += 1
+            return f"copy {self.copied}"
+
+    waited = []
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(wait_event=waited.append))
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
+    system = type("Ahead", (Recording,), {"ahead": 1, "ids_on_host": ids_on_host})(spec(synthetic))
+    _, trainer = trained_on(system, synthetic, total=4)
+    trainer._batches._stream, trainer._batches._ahead = CopyStream(), 1
+    trainer.run(4)
+    copies = [f"copy {number}" for number in range(1, 5)]
+    assert system.arrivals == ([] if ids_on_host else copies)
+    assert len(system.announced) == 4
+    assert waited == copies
+
+
 def test_batches_are_made_before_the_clock_of_a_run_starts(synthetic):
     workload, made_by_first_step = CountingWorkload(synthetic), []
     _, trainer = trained_on(Recording(spec(synthetic)), workload, total=5)
@@ -158,3 +184,25 @@ def test_dense_optimizer_never_sees_a_row(synthetic, kind):
     assert held
     assert {id(p) for p in held} == {id(p) for name, p in model.named_parameters() if "sparse_arch" not in name}
     assert optimizer.defaults["lr"] == 0.5
+
+
+def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
+    class Loading(ReferenceSystem):
+        def load_rows(self, table, start, rows):
+            chunks.append((table, start, rows.weights.shape[0]))
+            super().load_rows(table, start, rows)
+
+    chunks, told = [], []
+    whole = ReferenceSystem(spec(synthetic))
+    load_initial_rows(whole, seed=3)
+    monkeypatch.setattr("suite.run.cell.training._INIT_ROWS", 100)
+    pieces = Loading(spec(synthetic))
+    load_initial_rows(pieces, seed=3, on_chunk=lambda: told.append(1))
+    assert len(told) == len(chunks)
+    assert max(rows for _, _, rows in chunks) == 100
+    for name, rows in synthetic.tables:
+        ids = torch.arange(rows)
+        left, right = whole.read_rows(name, ids).weights, pieces.read_rows(name, ids).weights
+        assert torch.equal(left, right)
+        assert (left.any(dim=1)).all()
+        assert left.abs().max() <= rows**-0.5
