@@ -100,6 +100,9 @@ class EmbeddingSystem(nn.Module, ABC):
     shares_process: ClassVar[bool] = True
     """Whether it may be timed in one process with other systems; not where it patches a library."""
 
+    plain_table: ClassVar[str] = "full_gpu"
+    """The system that keeps all rows for the same kernel, without a cache."""
+
     verified_rows: ClassVar[int] = 300
     """Maximum rows per table in verification: enough that the system treats the tables as it treats large ones."""
 
@@ -157,6 +160,11 @@ class EmbeddingSystem(nn.Module, ABC):
     @property
     def exact(self) -> bool:
         """Whether training ends with the same rows as plain training, up to the order of sums."""
+        return True
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether a row's gradients are summed before it is updated, so that it is rounded once a batch."""
         return True
 
     @property

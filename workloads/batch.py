@@ -129,7 +129,8 @@ class Workload(Protocol):
         """Accesses per row, int64 `[rows]` by table, expected or counted on the training split alone.
 
         Args:
-            prefix: Only the first such share of the training split is counted, above 0 to 1.
+            prefix: Only the first such share of the training split is counted, above 0 to 1. A synthetic stream draws
+                the counts that so many samples of its law would have, not those of its own first samples.
 
         Raises:
             ValueError: the prefix is out of range.

@@ -15,7 +15,7 @@ from suite.records.groups import base_name, is_baseline, mixes_virtual
 from suite.records.record import Record, Status
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import Row, one_line
-from suite.tables.statistics import Estimate, log_speeds, unpaired_ratio
+from suite.tables.statistics import Estimate, log_speeds, samples_of, unpaired_ratio
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
@@ -184,7 +184,7 @@ def compare_speeds(before: Row, after: Row) -> tuple[Estimate | None, Unjudged |
         return None, Unjudged.IS_THE_BASELINE
     if any(row.ratio is None for row in pair):
         return None, Unjudged.NO_BASELINE
-    ratio = unpaired_ratio(*(log_speeds(row.records).values() for row in (after, before)))
+    ratio = unpaired_ratio(*(samples_of(log_speeds(row.records)) for row in (after, before)))
     if ratio.low is None:
         return ratio, Unjudged.NO_INTERVAL
     return ratio, Unjudged.ANOTHER_MACHINE if place(before) != place(after) else None

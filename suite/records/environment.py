@@ -71,6 +71,11 @@ class Environment(Model):
     commit: str | None = None
     dirty: bool | None = None
     threads: int
+    openmp: dict[str, str] = {}
+    """What was set of the environment variables that decide how OpenMP's threads wait."""
+
+
+OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,7 @@ def capture(*, threads: int | None = None, project: Path = PROJECT) -> Environme
         commit=commit,
         dirty=dirty,
         threads=cores if threads is None else threads,
+        openmp={name: os.environ[name] for name in OPENMP if name in os.environ},
     )
 
 

@@ -60,6 +60,8 @@ class Timing(Model):
     train_s: float
     evaluate_s: float
     total_s: float
+    alone_steps_per_s: float | None = None
+    """Pace in the cell's own process, with nobody beside it: the median over runs of some steps. None: not measured."""
 
 
 class QualityPoint(Model):

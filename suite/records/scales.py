@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+LEAD_STEPS = 1
+"""Untimed steps at the start of every turn: other systems' turns took weights and hot rows out of the CPU's cache."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
@@ -16,6 +19,10 @@ class Scale:
         lr: Learning rate by optimizer. Off by roundings, those of `small` move AUROC by at most 2.4e-4
             (results/streams/rounding.json). With SGD at 1 it was 3.7e-3 on Criteo Kaggle, and 0.035 between two
             processors. The SGD rate of `full` is the published one, and was not tried so.
+        warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
+            affordable: then turns are timed on the steps whose traffic is counted.
+        turns: About so many: a group takes whole designs of orders.
+        alone_steps: Timed in the cell's own process at last, to compare with the turns.
         turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
             `LONG_TURN` steps.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
@@ -38,6 +45,7 @@ class Scale:
     warmup_steps: int
     turns: int
     turn_steps: int
+    alone_steps: int
     epoch_samples: int | None
     lr: Mapping[str, float]
     timeout_s: float
@@ -63,8 +71,9 @@ SMOKE = Scale(
     evaluation_batches=8,
     builds=2,
     warmup_steps=2,
-    turns=8,
+    turns=4,
     turn_steps=1,
+    alone_steps=16,
     epoch_samples=512_000,
     lr=_LR,
     timeout_s=120,
@@ -79,13 +88,14 @@ SMALL = Scale(
     top_mlp=(64, 1),
     cache_ratio=0.05,
     train_steps=80,
-    counted_steps=20,
+    counted_steps=48,
     quality_points=5,
     evaluation_batches=40,
-    builds=6,
-    warmup_steps=4,
-    turns=24,
-    turn_steps=1,
+    builds=3,
+    warmup_steps=80,
+    turns=16,
+    turn_steps=2,
+    alone_steps=112,
     epoch_samples=8_192_000,
     lr=_LR | {"sgd": 0.5},
     timeout_s=300,
@@ -104,9 +114,10 @@ FULL = Scale(
     quality_points=10,
     evaluation_batches=60,
     builds=3,
-    warmup_steps=50,
+    warmup_steps=300,
     turns=12,
     turn_steps=20,
+    alone_steps=112,
     epoch_samples=None,
     lr=_LR,
     timeout_s=7200,
@@ -137,6 +148,7 @@ DISK_SCALES = {
         counted_steps=8,
         quality_points=2,
         warmup_steps=24,
+        alone_steps=32,
         host_budgets=(128 << 20, 256 << 20),
     ),
     "full": replace(
@@ -150,6 +162,7 @@ DISK_SCALES = {
         quality_points=2,
         evaluation_batches=4,
         warmup_steps=32,
+        alone_steps=32,
         host_budgets=(512 << 20, 1 << 30, 2 << 30),
     ),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from suite.records.command_line import BadOption, parse_prepared, parse_shares, parse_sizes, parse_workloads
 from suite.records.record import Cell
-from suite.records.scales import Scale, default_scale, scale_of
+from suite.records.scales import LEAD_STEPS, Scale, default_scale, scale_of
 from suite.run.console.options import Options, check_options, named_systems
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
@@ -20,7 +20,7 @@ _LEAST_STEPS = 16
 _LEAST_BATCH = 16
 _OF_SCALE = (
     "batch_size", "embedding_dim", "bottom_mlp", "top_mlp", "train_steps", "counted_steps", "quality_points",
-    "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
+    "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps", "alone_steps",
 )  # fmt: skip
 """Fields that a cell copies from its scale."""
 
@@ -180,7 +180,7 @@ def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False)
     if steps < wanted:
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
         scale = with_steps(scale, steps)
-    fewer = _with_fewer_turns(scale, steps, 2 * scale.builds if on_drive else 1, changes)
+    fewer = _with_fewer_turns(scale, steps, 2 * scale.builds if on_drive else 2, changes)
     if not fewer.turns:
         raise BadOption(f"--data-dir: {training_rows} training rows are too few for turns on a drive: give more")
     return fewer, changes
@@ -188,11 +188,12 @@ def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False)
 
 def _with_fewer_turns(scale: Scale, steps: int, series: int, changes: list[str]) -> Scale:
     """The scale with at most `steps` steps of a system after a build, which takes its turns `series` times."""
-    if scale.warmup_steps + series * scale.turns * scale.turn_steps <= steps:
+    scale = replace(scale, alone_steps=min(scale.alone_steps, steps - scale.train_steps - scale.counted_steps))
+    if scale.warmup_steps + series * scale.turns * (LEAD_STEPS + scale.turn_steps) <= steps:
         return scale
     warmup = min(scale.warmup_steps, max(1, steps // 8))
-    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // (2 * series)))
-    turns = (steps - warmup) // (series * turn_steps)
+    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // (2 * series) - LEAD_STEPS))
+    turns = (steps - warmup) // (series * (LEAD_STEPS + turn_steps))
     changes.append(
         f"{warmup} steps and {turns} turns of {turn_steps} steps after each build, one whole epoch, instead of "
         f"{scale.warmup_steps} and {scale.turns} of {scale.turn_steps}"

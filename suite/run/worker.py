@@ -81,12 +81,15 @@ class RunSteps(Model):
     """Trains a system for some steps; the answer is a `StepTiming`.
 
     Attributes:
+        steps: Timed steps.
+        lead_steps: Untimed steps before them.
         embeddings_only: Train without the MLPs.
     """
 
     kind: Literal["turn"] = "turn"
     name: str
     steps: int
+    lead_steps: int = 0
     embeddings_only: bool = False
 
 

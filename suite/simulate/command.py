@@ -87,7 +87,7 @@ def simulate_command(
     per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, of the one cache")] = False,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
-    ] = 1.0,
+    ] = 0.1,
     optimizer: Annotated[
         OptimizerKind,
         typer.Option(metavar="<name>", help=f"Whose state moves with a row: {', '.join(OptimizerKind)}"),

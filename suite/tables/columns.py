@@ -8,6 +8,7 @@ from typing import Final
 
 from suite.tables.formatting import amount, count, duration, gigabytes, megabytes, percent, relative, score
 from suite.tables.sheet import Column
+from suite.tables.statistics import Estimate
 
 
 class Columns(StrEnum):
@@ -20,6 +21,11 @@ class Columns(StrEnum):
 def hit_rate(share: float) -> str:
     """A hit rate with two decimals."""
     return percent(share, 2)
+
+
+def _ratio(found: Estimate, noise: float | None = None) -> str:
+    """A ratio of speeds without its interval, which the CSV has."""
+    return "1" if found.low is None and found.value == 1 else amount(found.value, noise)
 
 
 SYSTEM: Final = Column(words="system", name="system", text=True)
@@ -43,7 +49,17 @@ EPOCH: Final = Column(
 )  # fmt: skip
 RATIO: Final = Column(
     words="vs full_gpu", name="ratio", show=relative, noisy=True,
-    definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over builds.",
+    definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over "
+    "runs, or within one run over builds.",
+)  # fmt: skip
+EMBEDDING: Final = Column(
+    words="embeddings vs full_gpu", name="embedding_ratio", show=_ratio, noisy=True,
+    definition="vs full_gpu, of the embedding step alone: forward and backward without the MLPs.",
+)  # fmt: skip
+KERNEL: Final = Column(
+    words="vs plain table", name="kernel_ratio", show=_ratio, noisy=True,
+    definition="speed relative to all rows in one table of the same kernel: of reference (torch's EmbeddingBag) for "
+    "colossalai_cache, else of full_gpu (fbgemm's).",
 )  # fmt: skip
 RESERVED: Final = Column(
     words="GPU GB reserved", name="device_reserved_bytes", show=gigabytes,
@@ -79,11 +95,18 @@ ALLOCATED: Final = Column(
     definition="torch's peak allocated during build and training; the largest of any round.",
 )  # fmt: skip
 
-MAIN: Final = (SYSTEM, PRIOR_KNOWLEDGE, AUROC, STEPS_PER_S, RATIO, RESERVED, CPU_MEMORY, HIT_RATE, MISSES, STATUS)
+MAIN: Final = (
+    SYSTEM, PRIOR_KNOWLEDGE, AUROC, STEPS_PER_S, RATIO, EMBEDDING, KERNEL, RESERVED, CPU_MEMORY, HIT_RATE, MISSES,
+    STATUS,
+)  # fmt: skip
 PAPER: Final = (AUROC, ACCURACY, STEPS_PER_S, EPOCH, ALLOCATED, RESERVED, CPU_MEMORY)
 """The columns that the paper published (arXiv 2208.05321)."""
 REST: Final = (
     ACCURACY,
+    Column(
+        words="it/s alone", name="alone_steps_per_s", show=amount, noisy=True,
+        definition="in a process of its own, with no other system beside it.",
+    ),
     Column(
         words="total it/s", name="total_steps_per_s", show=amount, noisy=True,
         definition="all timed iterations over all their seconds: stalls show here.",

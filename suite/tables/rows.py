@@ -1,20 +1,22 @@
 """Rounds merged into rows: one per system of a comparison group, in raw numbers and SI units."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from suite.records.groups import REFERENCE, Group, base_name, device_title
+from suite.records.groups import REFERENCE, Group, base_name, device_title, is_baseline
 from suite.records.measured import BeladyBound, Traffic
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
-from suite.tables.statistics import Estimate, repeat_speed, speed_of, trusted_baseline
+from suite.tables.statistics import Estimate, met, relative_speed, repeat_speed, speed_of, trusted_baseline
 from systems.answers import MemoryUse
 
 WAIT_SHARE = 0.02
 """Share of a system's turns above which waiting for batches is noted beside the numbers."""
+AGREE = 0.05
+"""Difference between a system's pace in turns and alone, a share beside the interval, from which no verdict uses it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,8 @@ class Row:
         target_auroc: AUROC of the baseline, else of the reference, near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
+        embedding_ratio: The same of the embedding step alone.
+        kernel_ratio: Speed relative to the system that keeps all rows for the same kernel, without a cache.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
@@ -46,6 +50,9 @@ class Row:
     samples_per_s: float | None = None
     epoch_s: float | None = None
     ratio: Estimate | None = None
+    embedding_ratio: Estimate | None = None
+    kernel_ratio: Estimate | None = None
+    alone_steps_per_s: float | None = None
     same_kernel_as: str | None = None
     exact: bool = True
     way: str | None = None
@@ -102,6 +109,15 @@ class Row:
         return self.status is Status.OK and self.passed and self.exact
 
     @property
+    def apart(self) -> float | None:
+        """Pace in turns relative to that alone, less 1, where they differ by more than noise; None: they agree."""
+        if self.steps_per_s is None or self.alone_steps_per_s is None:
+            return None
+        width = 0.0 if self.ratio is None or self.ratio.low is None else self.ratio.noise or 0.0
+        found = self.steps_per_s / self.alone_steps_per_s - 1
+        return found if abs(found) > AGREE + width else None
+
+    @property
     def device_bytes(self) -> int | None:
         """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
         parts = (self.device_rows_bytes, self.device_state_bytes, self.device_index_bytes, self.device_staging_bytes)
@@ -132,9 +148,29 @@ def merged_rows(group: Group, *, with_repeat: bool = False) -> list[Row]:
     noise = None if repeat is None else repeat.noise
     rows = []
     for runs in systems.values():
-        rows.append(replace(_merge(runs, baseline, target), noise=noise))
+        row = replace(_merge(runs, baseline, target), noise=noise)
+        rows.append(replace(row, kernel_ratio=_kernel_ratio(row, systems), notes=(*row.notes, *_apart(row))))
         rows += [repeat] if with_repeat and repeat is not None and runs == repeat.records else []
     return rows
+
+
+def _kernel_ratio(row: Row, systems: Mapping[str, Sequence[Record]]) -> Estimate | None:
+    """Speed relative to the plain table of a system's own kernel; None where they took no turns with each other."""
+    plain = next((one.plain_table for one in row.measurements), None)
+    if row.ratio is None or plain is None:
+        return None
+    if is_baseline(plain):
+        return row.ratio
+    runs = systems.get(plain, ())
+    return relative_speed(row.records, runs) if runs and met(row.records, runs) else None
+
+
+def _apart(row: Row) -> Iterator[str]:
+    if row.apart is not None:
+        yield (
+            f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: they differ, and no verdict "
+            "uses its speed"
+        )
 
 
 def baseline_repeat(group: Group) -> Row | None:

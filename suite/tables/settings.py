@@ -9,6 +9,7 @@ from suite.records.groups import Group
 from suite.records.record import Cell, Record
 from suite.tables.formatting import MISSING, binary_bytes, gigabytes, relative, score
 from suite.tables.rows import baseline_repeat, one_line
+from suite.tables.statistics import ENOUGH_RUNS
 
 CPU_CAVEAT: Final = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
@@ -121,7 +122,9 @@ def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     apart = "".join(dict.fromkeys(f", {system}: {turns.way}" for system, turns in timed if turns.way != usual))
     rounds = len({record.cell.round for record in records})
     blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
-    yield f"{rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}"
+    over = "over rounds" if rounds >= ENOUGH_RUNS else "over builds" if rounds > 1 else "within one run"
+    taken = f"{cell.builds} {blocks} x {taken}, {usual}{apart}, intervals {over}"
+    yield f"{rounds} round{'s' if rounds > 1 else ''} x {taken}"
 
 
 def _noise(groups: Sequence[Group]) -> Iterator[str]:

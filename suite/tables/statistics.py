@@ -1,16 +1,18 @@
-"""Statistics of printed speeds: log ratios of systems that took turns, with a 95 % interval over builds.
+"""Statistics of printed speeds: log ratios of systems that took turns, with a 95 % interval.
 
 In a turn the systems train the same batches one after another, so a machine that slows down slows all of them, and the
 logarithm of the baseline's time over a system's hardly shows it. The median over the turns of a build leaves out what
-hit one of them alone. Builds differ by where memory lies: they are the sample that Student's interval is of. Every
-speed is the baseline's times a ratio, so that speeds and ratios agree. `results/turns/intervals.json` has how often
-such an interval misses, simulated. The intervals are scipy's.
+hit one of them alone. Builds of one process are alike, and two processes differ by more: where there are three rounds
+or more, each in processes of its own, the sample that Student's interval is of are the means of the rounds. With fewer
+it is the builds, and the interval holds within that run. `results/turns/intervals.json` has how often such an interval
+misses, simulated. The intervals are scipy's.
 """
 
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ _CONFIDENCE = 0.95
 BuildKey = tuple[str, int]
 """A contest, and one of its builds: within it, systems had the same turns."""
 _System = TypeVar("_System")
+ENOUGH_RUNS = 3
+"""With fewer contests an interval is over builds, and holds within the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +71,14 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
         return {}
     itself = is_baseline(runs[0].cell.system)
     relative = baseline is not None and _beside_a_baseline(runs) and not itself
-    ratio = ratio_of(log_speeds(runs).values()) if relative else None
+    ratio = ratio_of(samples_of(log_speeds(runs))) if relative else None
     # of the baseline to itself there is nothing to estimate
-    return _speed(runs, own, Estimate(value=1.0, low=None, high=None) if itself else ratio)
+    to_itself = Estimate(value=1.0, low=None, high=None)
+    embedding = _embedding_ratio(own) if relative or itself else None
+    if itself and embedding is not None:
+        embedding = to_itself
+    alone = {"alone_steps_per_s": _alone(runs), "embedding_ratio": embedding}
+    return _speed(runs, own, to_itself if itself else ratio) | alone
 
 
 def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
@@ -78,7 +87,8 @@ def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
     if not beside:
         return {}
     repeat = list(map(_baseline_first, beside))
-    return _speed(baseline, repeat, ratio_of(_log_speeds(repeat).values()))
+    found = _speed(baseline, repeat, ratio_of(samples_of(_log_speeds(repeat))))
+    return found | {"embedding_ratio": _embedding_ratio(repeat)}
 
 
 def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None) -> dict[str, Any]:
@@ -98,9 +108,37 @@ def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None)
     }
 
 
+def _alone(runs: Sequence[Record]) -> float | None:
+    """Steps per second with nobody beside it, mean over rounds; None: not measured."""
+    timings = [run.measurement.timing for run in runs if run.measurement is not None]
+    paces = [timing.alone_steps_per_s for timing in timings if timing is not None]
+    known = [pace for pace in paces if pace is not None]
+    return statistics.geometric_mean(known) if known else None
+
+
+def _embedding_ratio(own: Sequence[Turns]) -> Estimate | None:
+    """Speed of the embedding step alone relative to the baseline's; None: not measured, or the baseline itself."""
+    alone = [
+        turns.model_copy(update={"system_s": turns.embedding_s, "baseline_s": turns.baseline_embedding_s})
+        for turns in own
+        if turns.embedding_s is not None and turns.baseline_embedding_s is not None
+    ]
+    return ratio_of(samples_of(_log_speeds(alone))) if alone else None
+
+
 def _baseline_first(turns: Turns) -> Turns:
     """Swap the two sides of turns: times of the baseline, or in its own turns those of its repeat, come first."""
-    return turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
+    swapped = {"system_s": turns.baseline_s, "baseline_s": turns.system_s}
+    alone = {"embedding_s": turns.baseline_embedding_s, "baseline_embedding_s": turns.embedding_s}
+    return turns.model_copy(update=swapped | alone)
+
+
+def samples_of(logs: Mapping[BuildKey, float]) -> list[float]:
+    """What an interval is over: the means of contests if they are enough, else builds."""
+    contests: defaultdict[str, list[float]] = defaultdict(list)
+    for (contest, _), log in logs.items():
+        contests[contest].append(log)
+    return [*map(statistics.fmean, contests.values())] if len(contests) >= ENOUGH_RUNS else [*logs.values()]
 
 
 def log_speeds(runs: Iterable[Record]) -> dict[BuildKey, float]:
@@ -125,7 +163,7 @@ def _log_speeds(timed: Iterable[Turns]) -> dict[BuildKey, float]:
 
 
 def ratio_of(logs: Collection[float]) -> Estimate:
-    """The mean of log ratios, one per build, as a ratio with Student's interval."""
+    """The mean of log ratios, one per build or run, as a ratio with Student's interval."""
     middle = statistics.fmean(logs)
     if len(logs) == 1 or len(set(logs)) == 1:  # scipy divides by the spread
         return _estimate(middle, None if len(logs) == 1 else (middle, middle))
@@ -170,9 +208,9 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
     logs = log_speeds(ours), log_speeds(theirs)
     shared = sorted(logs[0].keys() & logs[1].keys())
     if shared:
-        return ratio_of([logs[0][build] - logs[1][build] for build in shared])
+        return ratio_of(samples_of({build: logs[0][build] - logs[1][build] for build in shared}))
     if all(logs) and _beside_a_baseline(ours) and _beside_a_baseline(theirs):
-        return unpaired_ratio(logs[0].values(), logs[1].values())
+        return unpaired_ratio(*map(samples_of, logs))
     return None
 
 

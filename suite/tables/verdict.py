@@ -97,6 +97,8 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
         least, most = _change(row)
         if row.steps_per_s is None:
             vague["not timed, see the notes"].append(row)
+        elif row.apart is not None or (baseline is not None and baseline.apart is not None):
+            vague["paces alone and in turns differ, see the notes"].append(row)
         elif row.ratio is None:
             vague[f"timed alone, not beside {BASELINE}"].append(row)
         elif row.ratio.low is None:

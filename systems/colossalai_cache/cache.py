@@ -50,7 +50,8 @@ class Cache:
             )
         self._manager = self._bag.cache_weight_mgr
         self._optimizer = torch.optim.SGD([self.slots], lr=spec.optimizer.lr)
-        self.slots.register_post_accumulate_grad_hook(self._update)
+        summed = spec.parameters["gradients"] == "summed"
+        self.slots.register_post_accumulate_grad_hook(self._update_summed if summed else self._update)
         self.hits = self.misses = 0
 
     @property
@@ -150,7 +151,13 @@ class Cache:
         return at.cpu(), slots[at]
 
     def _update(self, leaf: Tensor) -> None:
-        """Torch's SGD on gradients summed by slot; without the sum torch would round a row after each gradient."""
+        """Torch's SGD on the sparse gradient as it is: a row is rounded after each of its gradients."""
+        if leaf.grad is not None:
+            self._optimizer.step()
+            leaf.grad = None
+
+    def _update_summed(self, leaf: Tensor) -> None:
+        """Torch's SGD on gradients summed by slot: a row is rounded once."""
         if leaf.grad is None:
             return
         slots, position = leaf.grad._indices()[0].unique(return_inverse=True)
@@ -159,8 +166,7 @@ class Cache:
         leaf.grad = torch.sparse_coo_tensor(
             slots.unsqueeze(0), total, leaf.shape, is_coalesced=True, check_invariants=False
         )
-        self._optimizer.step()
-        leaf.grad = None
+        self._update(leaf)
 
     def _device(self) -> AbstractContextManager[Any]:
         return without_cuda() if self._on_cpu else nullcontext()

@@ -44,10 +44,12 @@ class ColossalAICache(EmbeddingSystem):
     - `policy=lfu`: a slot counts accesses since its row was fetched, and rows with the lowest counts are evicted. With
       frequencies, the cache starts with the most frequent rows and their counts.
 
+    - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts.
+    - `gradients=summed`: a row's gradients are summed before it is updated, as in all other systems here.
+
     Settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both policies,
-    no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. One difference: a row's
-    gradients are summed before it is updated, as in all systems here. Optimizer state would belong to a slot, not to a
-    row, so only SGD is supported.
+    no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state would belong
+    to a slot, not to a row, so only SGD is supported.
 
     On a CPU stand-ins replace its CUDA calls while it is built and looked up.
     """
@@ -56,9 +58,11 @@ class ColossalAICache(EmbeddingSystem):
         "ColossalAI's own cache, as its authors published it: rows in host memory, some in slots on the GPU, an index "
         "of all rows there too; SGD only."
     )
-    variants = {"policy": ("dataset", "lfu")}
+    variants = {"policy": ("dataset", "lfu"), "gradients": ("each", "summed")}
     takes_weights = True
     bypasses = False
+    shares_process = False
+    plain_table = "reference"
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
@@ -93,6 +97,10 @@ class ColossalAICache(EmbeddingSystem):
     def prior_knowledge(self) -> str:
         known = [] if self.spec.frequencies is None else ["training frequencies"]
         return knowledge(*known, *(["the past"] if self.spec.parameters["policy"] == "lfu" else []))
+
+    @property
+    def sums_gradients(self) -> bool:
+        return self.spec.parameters["gradients"] == "summed"
 
     @property
     def slots(self) -> int:

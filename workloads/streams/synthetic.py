@@ -110,7 +110,8 @@ class SyntheticWorkload:
         return torch.from_numpy(self._planted.probabilities(self._samples(index, split)))
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
-        # Worked out from the law and the track, nothing is drawn; beside the result it takes a few chunks of ranks.
+        # Drawn by row from the law and the track: as counts of so many independent samples are, without drawing the
+        # samples. Beside the result it takes a few chunks of ranks.
         samples = prefix_of(self._schema.train_rows, prefix)
         frequencies: dict[str, Tensor] = {}
         bags = self._schema.bags
@@ -120,12 +121,13 @@ class SyntheticWorkload:
             zip(self._source.profile.tables.items(), lengths, strict=True)
         ):
             accesses = np.empty(self._rows[name], dtype=np.int64)
+            draws = np.random.default_rng((self._seed, number, samples))
             for start, drawn in self._source.tracks[number].shares(self._source.tables[number], samples):
                 shares = drawn * (length - table.forced * (length if missing_is_empty else 1.0))
                 if start == 0 and not missing_is_empty:
                     shares[0] += table.forced
                 ids = self._scrambler.table_ids(number, np.arange(start, start + shares.size, dtype=np.int64))
-                accesses[ids] = np.rint(shares * samples).astype(np.int64)
+                accesses[ids] = draws.poisson(shares * samples)
             frequencies[name] = torch.from_numpy(accesses)
         return frequencies
 

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import math
 import os
+import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
@@ -13,8 +14,10 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
+from suite.records.environment import VIRTUAL_DEVICE
 from suite.records.measured import BeladyBound, DriveSpeed, Memory, Quality, QualityPoint, Timing, Traffic
 from suite.records.record import Cell, Measurement, Status, Verification
+from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
 from suite.run import resources
 from suite.run.agreement import SampledRows
@@ -25,8 +28,13 @@ from suite.run.cell.training import TOGETHER, StepsRun, Trainer, multiply_in
 from suite.run.cell.verify import verify
 from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
-from systems.contract import EmbeddingSystem, Verdict, row_bytes_of
+from systems.contract import Counters, EmbeddingSystem, Verdict, row_bytes_of
 from workloads.batch import Split, Workload
+
+_STEADY = 0.05
+"""Largest change of misses per step, a share, of a cache that counts as warm."""
+_FEW_STEPS = 8
+"""With fewer steps in a half, misses change by chance."""
 
 
 def run_cell(request: RunCell, reporter: Reporter) -> CellResult:
@@ -94,7 +102,38 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
                 sample.save()
             except StoreError as error:
                 reporter.notes.append(f"its rows after training were not kept: {error}")
-    return measurement.model_copy(update={"drive": speed, "held": held}), system.slots
+        reporter.phase("alone")
+        timing = measurement.timing and measurement.timing.model_copy(
+            update={"alone_steps_per_s": _pace_alone(cell, trainer, reporter)}
+        )
+    return measurement.model_copy(update={"drive": speed, "held": held, "timing": timing}), system.slots
+
+
+def _pace_alone(cell: Cell, trainer: Trainer, reporter: Reporter) -> float | None:
+    """Steps per second in this process, the median over runs of some steps; None: there were none."""
+    virtual = cell.device == "cuda" and torch.cuda.get_device_name() == VIRTUAL_DEVICE
+    runs = 0 if virtual else cell.alone_steps // TOGETHER
+    trainer.extend(runs * TOGETHER)
+    paces = []
+    for done in range(runs):
+        steps = TOGETHER - LEAD_STEPS
+        paces.append(steps / trainer.run(steps, lead_steps=LEAD_STEPS).duration_s)
+        reporter.beat(done * TOGETHER, cell.alone_steps)
+    return statistics.median(paces) if paces else None
+
+
+def _change_of_misses(halves: Sequence[Counters]) -> float | None:
+    """Change of misses per step from the first half of the counted steps to the second, a share; None: not known.
+
+    Args:
+        halves: Counters at the end of each half, both from the start of the first.
+    """
+    if len(halves) < 2 or halves[0].steps < _FEW_STEPS or halves[1].steps == halves[0].steps:
+        return None
+    first, both = (half.unique_misses for half in halves)
+    if not first or both is None:
+        return None
+    return (both - first) / (halves[1].steps - halves[0].steps) / (first / halves[0].steps) - 1
 
 
 def measure(
@@ -124,6 +163,7 @@ def measure(
     parts = cell.quality_points if cell.ranks is None else 0  # a rank has only the scores of its part
     progressive = ProgressiveQuality(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[StepsRun] = []
+    halves: list[Counters] = []
     reporter.phase("train")
     for done in range(0, cell.train_steps, TOGETHER):
 
@@ -148,21 +188,28 @@ def measure(
     system.count_traffic(cell.counts)
     system.reset_counters()
     with while_counting or nullcontext():
-        counted = trainer.run(
-            cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps), on_scores=progressive
-        )
-    runs.append(counted)
+        for steps in filter(None, (cell.counted_steps - cell.counted_steps // 2, cell.counted_steps // 2)):
+            runs.append(trainer.run(steps, on_scores=progressive))
+            halves.append(system.counters())
+            reporter.beat(cell.counted_steps, cell.counted_steps)
     traffic = _traffic(system, cell.counted_steps) if cell.counts else None
+    if cell.counts and (change := _change_of_misses(halves)) is not None and abs(change) > _STEADY:
+        reporter.notes.append(
+            f"misses per step changed by {100 * change:+.0f} % between the halves of the counted steps: its cache was "
+            "not warm yet"
+        )
     system.count_traffic(False)
-    if not math.isfinite(counted.loss):
-        raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
+    loss = runs[-1].loss
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"the loss is {loss} after {cell.steps} steps: lower --lr")
     reporter.phase("evaluate")
-    quality = _evaluate(cell, trainer, workload, points=progressive.points, final_loss=counted.loss, beat=reporter.beat)
+    quality = _evaluate(cell, trainer, workload, points=progressive.points, final_loss=loss, beat=reporter.beat)
     placement = system.placement
     measurement = Measurement(
         placement=placement.label,
         offloads=placement.offloads,
         same_kernel_as=placement.same_kernel_as,
+        plain_table=system.plain_table,
         exact=system.exact,
         prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,

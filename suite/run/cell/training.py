@@ -114,7 +114,7 @@ class Trainer:
         model: DLRM with the system as its embedding collection.
         system: The trainer announces coming batches to it, as far as its look-ahead.
         feed: Source of the batches.
-        total_steps: Steps of all runs; later batches are not announced.
+        total_steps: Steps of all runs, `extend` apart; later batches are not announced.
         on_batch: Called for every batch that is made before the timed steps of a run.
     """
 
@@ -141,23 +141,29 @@ class Trainer:
         self,
         steps: int,
         *,
+        lead_steps: int = 0,
         on_step: OnStep = lambda _: None,
         on_scores: OnScores | None = None,
         embeddings_only: bool = False,
     ) -> StepsRun:
-        """Train `steps` more steps; with `embeddings_only` without the MLPs, with a sum as the logit."""
-        data_s = self._batches.fill(steps + self._system.look_ahead - len(self._announced))
+        """Train `lead_steps` untimed and then `steps` timed; with `embeddings_only` without the MLPs, on a sum."""
+        data_s = self._batches.fill(lead_steps + steps + self._system.look_ahead - len(self._announced))
         self._model.train()
-        loss = torch.zeros(())
-        synchronize(self._device)  # else work of an earlier run would count as this run's time
-        start = time.perf_counter()
-        for step in range(steps):
+        loss, start, waited_s = torch.zeros(()), 0.0, 0.0
+        for step in range(-lead_steps, steps):
+            if step == 0:
+                synchronize(self._device)  # else work of an earlier step would count as this run's time
+                start, waited_s = time.perf_counter(), self._batches.waited_s
             batch = self._next()
             loss = self._embedding_step(batch) if embeddings_only else self._step(batch, on_scores)
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
-        duration_s = time.perf_counter() - start
-        return StepsRun(duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
+        duration_s, waited_s = time.perf_counter() - start, self._batches.waited_s - waited_s
+        return StepsRun(duration_s=duration_s, data_s=data_s, wait_s=waited_s, loss=float(loss))
+
+    def extend(self, steps: int) -> None:
+        """Let further runs train `steps` more batches of the stream; until now they were not announced."""
+        self._batches.left += steps
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one batch, `[batch]`, in evaluation mode; no row changes."""
@@ -178,7 +184,8 @@ class Trainer:
     def _embedding_step(self, batch: Batch) -> Tensor:
         pooled: Tensor = self._system(batch.features).values()
         loss: Tensor = self._criterion(pooled.sum(dim=1) / math.sqrt(pooled.shape[1]), batch.labels)
-        loss.backward()
+        if loss.requires_grad:  # a control has no rows to train
+            loss.backward()
         return loss.detach()
 
     def _forward(self, batch: Batch) -> Tensor:

@@ -90,8 +90,8 @@ class Options:
         Option(help="With --tier disk: memory for rows in all, page cache included, or a sweep: 512MiB,1GiB"),
     ] = None
     frequency_prefix: Annotated[
-        float, Option(help="Share of the training split that row frequencies are taken from")
-    ] = 1.0
+        float, Option(help="Share of the training split, from its beginning, that row frequencies are counted on")
+    ] = 0.1
     tf32: Annotated[
         bool, Option("--tf32", help="Multiply dense layers in TF32 instead of fp32, on an NVIDIA device")
     ] = False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from suite.records.groups import is_baseline
 from suite.records.record import Cell, Measurement, Record, Status
+from suite.records.scales import LEAD_STEPS
 
 BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
@@ -74,8 +76,8 @@ class TimingGroup:
     Attributes:
         participants: The baseline first, if there is one, followed by its repeat.
         isolation: Isolation for their records, except for participants in a process of their own.
-        turns: Turns of each system after each build.
-        steps: Steps of each turn.
+        turns: Turns of each system after each build: whole designs of `balanced_orders`, where the stream suffices.
+        steps: Timed steps of each turn.
     """
 
     participants: tuple[Participant, ...]
@@ -91,8 +93,14 @@ class TimingGroup:
 
     @property
     def on_drive(self) -> bool:
-        """Whether rows are on a drive: then systems are built once, and are timed without the MLPs too."""
+        """Whether rows are on a drive: then systems are built once."""
         return self.participants[0].cell.host_budget_bytes is not None
+
+    @property
+    def stream_steps(self) -> int:
+        """Steps of each system after a build: warm-up, and turns of the whole step and of the embedding step alone."""
+        cell = self.participants[0].cell
+        return cell.warmup_steps + (2 * cell.builds if self.on_drive else 2) * self.turns * (LEAD_STEPS + self.steps)
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:
@@ -108,17 +116,20 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
 def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
     """Form timing groups: one of all systems if all fit into memory, else each with the baseline, else each alone.
 
-    Systems with background threads need long turns, so they are timed against the baseline in a group of their own. The
-    baseline's own times are those of its first group: with its repeat, if that fits.
+    Systems with background threads are timed against the baseline in a group of their own, each in a process of its own
+    and in long turns. The baseline's own times are those of its first group: with its repeat, if that fits.
     """
     others = [Participant(name=one.cell.system, record=one, own_process=_needs_own_process(one)) for one in records]
     others.sort(key=lambda one: not is_baseline(one.cell.system))
     baseline = others.pop(0) if is_baseline(others[0].cell.system) else None
-    busy = [one for one in others if one.needs_long_turns]
-    calm = [one for one in others if one not in busy]
-    if baseline is None or not busy or not calm:
-        return _arranged(baseline, others, room)
-    return [*_arranged(baseline, calm, room), *_arranged(baseline, busy, room, twice=False)]
+    busy = [replace(one, own_process=True) for one in others if one.needs_long_turns]
+    calm = [one for one in others if not one.needs_long_turns]
+    if not busy:
+        return _arranged(baseline, calm, room)
+    apart = None if baseline is None else replace(baseline, own_process=True)
+    if not calm:
+        return _arranged(apart, busy, room)
+    return [*_arranged(baseline, calm, room), *_arranged(apart, busy, room, twice=False)]
 
 
 def _arranged(
@@ -153,10 +164,21 @@ def _group(participants: Sequence[Participant], isolation: Isolation) -> TimingG
     cell = participants[0].cell
     steps, turns = cell.turn_steps, cell.turns
     if any(one.needs_long_turns for one in participants):
-        # steps of the stream after the warm-up
-        room = max(cell.steps, cell.warmup_steps + turns * steps) - cell.warmup_steps
-        steps, turns = min(LONG_TURN, room), max(1, min(2 * turns * steps, room) // LONG_TURN)
-    return TimingGroup(participants=tuple(participants), isolation=isolation, turns=turns, steps=steps)
+        steps, turns = LONG_TURN, max(1, 2 * turns * steps // LONG_TURN)
+    # turns after which every order was used equally often; on a drive, over all blocks together
+    design = len(balanced_orders(len(participants)))
+    if cell.host_budget_bytes is not None:
+        design //= math.gcd(design, cell.builds)
+    turns = design * max(1, round(turns / design))
+    group = TimingGroup(participants=tuple(participants), isolation=isolation, turns=turns, steps=steps)
+    stream = max(cell.steps, min(one.measurement.epoch_samples for one in participants) // cell.batch_size)
+    while group.stream_steps > stream and (group.turns > 1 or group.steps > 1):
+        # a small dataset: fewer designs, then shorter turns, and at last a part of a design
+        if group.turns <= design and group.steps > 1:
+            group = replace(group, steps=group.steps - 1)
+        else:
+            group = replace(group, turns=max(1, group.turns - (design if group.turns > design else 1)))
+    return group
 
 
 def balanced_orders(systems: int) -> list[tuple[int, ...]]:

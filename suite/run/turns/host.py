@@ -40,8 +40,8 @@ def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> CellR
                 case Build(name=name):
                     reporter.phase(f"build {name}")
                     systems.build(name)
-                case RunSteps(name=name, steps=steps, embeddings_only=embeddings_only):
-                    answer = systems.turn(name, steps, embeddings_only)
+                case RunSteps():
+                    answer = systems.turn(request)
                 case Clear():
                     systems.clear()
                 case _:
@@ -86,12 +86,17 @@ class TimedSystems:
         if budget is not None:
             budget.apply()
 
-    def turn(self, name: str, steps: int, embeddings_only: bool) -> StepTiming:
-        """Train a system `steps` more steps; with rows on a drive, then wait until all writes are on it."""
-        (system, trainer), on_drive = self._built[name], self._setups[name].on_drive
+    def turn(self, asked: RunSteps) -> StepTiming:
+        """Train a system some more steps; with rows on a drive, then wait until all writes are on it."""
+        (system, trainer), on_drive = self._built[asked.name], self._setups[asked.name].on_drive
         system.reset_counters()
         before = drive_traffic()
-        run = trainer.run(steps, on_step=lambda _: self._beat(), embeddings_only=embeddings_only)
+        run = trainer.run(
+            asked.steps,
+            lead_steps=asked.lead_steps,
+            on_step=lambda _: self._beat(),
+            embeddings_only=asked.embeddings_only,
+        )
         after = drive_traffic()
         if on_drive:
             os.sync()  # so that its pending writes do not delay the next system

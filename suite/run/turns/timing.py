@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from suite.records.measured import DriveTraffic, Turns
 from suite.records.record import Check, Record, Status, Verification
+from suite.records.scales import LEAD_STEPS
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, interference
 from suite.run.locks import free_bytes
@@ -56,7 +57,7 @@ class GroupTimes:
 
     Attributes:
         series: Turns by name, of participants that finished.
-        embeddings: The same for turns without the MLPs, if there were any.
+        embeddings: The same for turns without the MLPs.
         own_process: Names of participants that finished in a process of their own.
         failed: Failures by name, of the other participants.
     """
@@ -152,7 +153,7 @@ class _Attempt:
         self._on_progress = on_progress
         self._cell = group.participants[0].cell
         self.series: dict[str, Series] = {one.name: [] for one in group.participants}
-        self.embeddings: dict[str, Series] = {name: [] for name in (self.series if group.on_drive else ())}
+        self.embeddings: dict[str, Series] = {name: [] for name in self.series}
         self._workers: dict[str, WorkerProcess] = {}
         self._done = 0
         self._told = -math.inf
@@ -164,8 +165,6 @@ class _Attempt:
             _Failure: a system made its worker exit or fail.
         """
         group, cell, on_drive = self._group, self._cell, self._group.on_drive
-        kinds = [self.series, self.embeddings] if on_drive else [self.series]
-        steps = cell.warmup_steps + group.turns * group.steps * (2 * cell.builds if on_drive else 1)
         orders = balanced_orders(len(group.participants))
         shared = [one for one in group.participants if not one.own_process]
         processes = ([shared] if shared else []) + [[one] for one in group.participants if one.own_process]
@@ -174,20 +173,21 @@ class _Attempt:
                 path = log.with_name(f"{log.stem}-{number}{log.suffix}") if number else log
                 worker = stack.enter_context(WorkerProcess(path))
                 self._workers |= {one.name: worker for one in members}
-                self._ask(members[0], Host(cells={one.name: one.cell for one in members}, steps=steps))
+                self._ask(members[0], Host(cells={one.name: one.cell for one in members}, steps=group.stream_steps))
             for build in range(cell.builds):
                 if build and not on_drive:
                     for members in processes:
                         self._ask(members[0], Clear())
                 if not build or not on_drive:
                     self._build()
-                for series in kinds:
+                # every build starts with another order; on a drive, a block goes on where the one before ended
+                first = build * group.turns if on_drive else build
+                for series in (self.series, self.embeddings):
                     for name in series:
                         series[name].append([])
-                first = build * group.turns if on_drive else 0
-                for turn, series in itertools.product(range(first, first + group.turns), kinds):
-                    for place in orders[turn % len(orders)]:
-                        self._take_turn(group.participants[place], series)
+                    for turn in range(first, first + group.turns):
+                        for place in orders[turn % len(orders)]:
+                            self._take_turn(group.participants[place], series)
         self._told = -math.inf
         self._tell("done")
 
@@ -196,16 +196,16 @@ class _Attempt:
         for one in self._group.participants:
             self._tell(f"build {one.name}")
             self._ask(one, Build(name=one.name))
-        # caches fill without the MLPs too, in a fraction of the time
-        steps, embeddings_only = self._cell.warmup_steps, self._group.on_drive
         for one in self._group.participants:
             self._tell(f"warm up {one.name}")
-            self._ask(one, RunSteps(name=one.name, steps=steps, embeddings_only=embeddings_only))
+            # caches fill without the MLPs too, in a fraction of the time
+            self._ask(one, RunSteps(name=one.name, steps=self._cell.warmup_steps, embeddings_only=True))
 
     def _take_turn(self, one: Participant, series: dict[str, Series]) -> None:
         self._tell(one.name)
         embeddings_only = series is self.embeddings
-        taken = self._ask(one, RunSteps(name=one.name, steps=self._group.steps, embeddings_only=embeddings_only))
+        turn = RunSteps(name=one.name, steps=self._group.steps, lead_steps=LEAD_STEPS, embeddings_only=embeddings_only)
+        taken = self._ask(one, turn)
         assert taken is not None
         series[one.name][-1].append(taken)
         self._done += 1
@@ -228,8 +228,7 @@ class _Attempt:
         if time.monotonic() - self._told < _TELL_EVERY_S:
             return
         self._told = time.monotonic()
-        kinds = 2 if self._group.on_drive else 1
-        total = self._cell.builds * self._group.turns * len(self._group.participants) * kinds
+        total = 2 * self._cell.builds * self._group.turns * len(self._group.participants)
         ratios = current_ratios(self._group, self.series)
         self._on_progress(Progress(phase=phase, step=self._done, steps=total, ratios=ratios))
 
@@ -276,10 +275,10 @@ def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[s
             baseline_s=None if theirs is None else _seconds(theirs),
             losses="equal" if compared else "not compared",
             data_wait_s=sum(turn.wait_s for build in ours for turn in build),
-            drive=_traffic(ours, group.steps),
+            drive=_traffic(ours, LEAD_STEPS + group.steps),
             embedding_s=_seconds(alone) or None,
             baseline_embedding_s=_seconds(alone_beside) or None,
-            embedding_drive=_traffic(alone, group.steps),
+            embedding_drive=_traffic(alone, LEAD_STEPS + group.steps),
         )
     return found
 

@@ -88,6 +88,8 @@ def measurement(
     same_kernel_as: str | None = None,
     overflow_batches: int = 0,
     allocated_bytes: int = int(1.25 * GB),
+    alone_steps_per_s: float | None = None,
+    plain_table: str = "full_gpu",
 ) -> Measurement:
     """AUROC grows from 0.5 to `auroc` in a straight line, looked at four times."""
     on_gpu = cell.device == "cuda"
@@ -95,6 +97,7 @@ def measurement(
         placement=placement,
         offloads=offloads,
         same_kernel_as=same_kernel_as,
+        plain_table=plain_table,
         prior_knowledge=prior_knowledge,
         timing=Timing(
             data_s_per_step=0.01,
@@ -106,6 +109,7 @@ def measurement(
             train_s=20.0,
             evaluate_s=1.0,
             total_s=30.0,
+            alone_steps_per_s=alone_steps_per_s,
         ),
         quality=Quality(
             auroc=auroc,

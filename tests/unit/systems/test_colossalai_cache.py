@@ -73,7 +73,7 @@ def spec_of(
         budget=budget or CacheRatio(ratio=0.5),
         batch_lookups=64,
         frequencies=counted,
-        parameters={"policy": policy},
+        parameters={"policy": policy, "gradients": "summed"},
     )
 
 
@@ -149,6 +149,22 @@ def look_up(system: ColossalAICache, *ids: int) -> tuple[int, int, int, int, int
         found.lookup_misses,
         found.rows_written_back,
     )
+
+
+def test_gradients_taken_each_as_its_authors_do_round_differently_and_lose_nothing() -> None:
+    spec = spec_of(*TABLES)
+    each = replace(spec, parameters={**spec.parameters, "gradients": "each"})
+    systems = [loaded(ColossalAICache, one) for one in (each, spec)]
+    for seed in range(10):
+        for system in systems:
+            pooled = system(drawn(seed)).values()
+            pooled.backward(torch.randn(pooled.shape, generator=torch.Generator().manual_seed(seed)))
+    (ours, theirs), rows = map(everything, systems), 0
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, rtol=1e-5, atol=1e-5)
+        rows += int((ours[name] != expected).any(dim=-1).sum())
+    assert rows
+    assert [system.sums_gradients for system in systems] == [False, True]
 
 
 def test_dataset_keeps_the_most_frequent_rows_and_counts_what_moves() -> None:

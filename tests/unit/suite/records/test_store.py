@@ -105,6 +105,14 @@ def test_file_of_many_gigabytes_is_not_read_into_memory(store: RecordStore) -> N
     assert "is larger than 16 MiB" in problem.reason
 
 
+def test_records_directory_that_is_a_file_is_a_problem(store: RecordStore) -> None:
+    store.directory.write_text("")
+    records, (problem,) = store.load_all()
+    assert records == []
+    assert problem.path == store.directory
+    assert "cannot be read" in problem.reason
+
+
 def test_files_come_with_their_records_in_order_of_name(store: RecordStore) -> None:
     written = {store.write(one): one for one in shuffled(gpu_run())}
     (store.directory / "torn.json").write_text("{")

@@ -94,6 +94,18 @@ def test_tables_follow_the_datasets_order_tracks_behind_theirs() -> None:
     assert [group.title for group in shown] == titles
 
 
+def test_main_columns_come_first_and_the_second_table_has_the_rest() -> None:
+    main, rest = only_table(gpu_run()).frames
+    assert [column.words for column in main.columns] == [
+        "system", "knew", "AUROC", "it/s", "vs full_gpu", "vs plain table", "GPU GB reserved", "CPU GB", "hit rate",
+        "misses, % of optimal", "status",
+    ]  # fmt: skip
+    assert main.iloc[:, 0].tolist() == rest.iloc[:, 0].tolist()
+    assert not {column.words for column in main.columns[1:]} & {column.words for column in rest.columns}
+    assert "verified" in rendered(1000, columns=Columns.ALL)
+    assert "verified" not in rendered(1000)
+
+
 def test_no_figure_of_speed_has_a_digit_that_noise_hides() -> None:
     def shown(noise: float) -> dict[str, str]:
         runs = [record("full_gpu", noise=noise), record("a", samples_per_s=0.5017 * BASELINE, noise=0.0)]

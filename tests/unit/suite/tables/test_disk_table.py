@@ -109,6 +109,14 @@ def test_systems_that_raced_apart_are_compared_through_full_ram():
     assert "times as fast as mapped_table and 2.4 to 2.6 times as fast as rocksdb_table in the embedding step" in said
 
 
+def test_one_build_has_no_interval_and_says_so():
+    runs = contest(seeds=1)
+    whole, alone = disk_tables(group_records(runs))
+    assert table(whole)["1 GiB", OURS]["vs full_ram"] == "0.95 [n/a]"
+    assert table(alone)["1 GiB", OURS]["vs mapped_table"] == "5.00 [n/a]"
+    assert "trains at about 0.95 of full_ram, and is about 5.00 times as fast as mapped_table" in verdict_of(runs)
+
+
 def test_what_has_no_ok_cell_is_said_with_its_reason():
     failed = on_drive(OURS, 1.0, budget=512 * MIB, status=Status.INFEASIBLE, reason="needs 600 MiB.", phase="build")
     without = [run for run in contest(512 * MIB) if run.cell.system not in (OURS, "mapped_table")]

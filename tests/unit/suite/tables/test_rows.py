@@ -5,6 +5,7 @@ import pytest
 from suite.records.groups import Group, group_records
 from suite.records.record import Record, Status
 from suite.tables.rows import Row, merged_rows
+from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, record, verification
 
 
@@ -94,6 +95,18 @@ def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -
     assert row_of(runs[1:], "a").unique_ids is None
 
 
+def test_waiting_for_batches_is_a_note_above_two_per_cent() -> None:
+    def notes(share: float) -> tuple[str, ...]:
+        made = record("a")
+        assert made.turns is not None
+        waited = share * sum(map(sum, made.turns.system_s))
+        return row_of([record("a", timed={"data_wait_s": waited})], "a").notes
+
+    assert notes(0.019) == ()
+    (note,) = notes(0.034)
+    assert note.startswith("up to 3.4 % of its turns went by waiting for batches")
+
+
 def test_worst_round_names_the_row() -> None:
     assert sorted((Status.WRONG_ANSWER, Status.TIMEOUT, Status.OK), key=[*Status].index)[::2] == ["ok", "wrong_answer"]
     runs = [
@@ -128,3 +141,32 @@ def test_verification_says_how_close(checked: object, word: str) -> None:
     assert row_of([record("a", checked=checked)], "a").verified == word
     unchecked = record("a").model_copy(update={"verification": None})
     assert row_of([unchecked], "a").verified == "no"
+
+
+@pytest.mark.parametrize(
+    ("alone", "noted"), [(100.0, False), (104.0, False), (88.0, True), (120.0, True), (None, False)]
+)
+def test_pace_in_turns_that_is_not_the_pace_alone_is_noted_and_no_verdict_uses_it(
+    alone: float | None, noted: bool
+) -> None:
+    runs = [record("full_gpu"), record("cache", samples_per_s=BASELINE, noise=0.001, alone_steps_per_s=alone)]
+    row = next(row for row in merged_rows(only_group(runs)) if row.system == "cache")
+    assert row.steps_per_s == pytest.approx(100)
+    assert any("alone: they differ" in note for note in row.notes) == noted
+    silent = "othing can be said of cache: paces alone and in turns differ"
+    assert (silent in verdict(only_group(runs))) == noted
+
+
+def test_system_is_compared_with_the_plain_table_of_its_own_kernel() -> None:
+    runs = [
+        record("reference", samples_per_s=BASELINE / 2),
+        record("full_gpu"),
+        record("colossalai_cache", samples_per_s=BASELINE / 4, plain_table="reference"),
+        record("freq_cache", samples_per_s=BASELINE / 4),
+    ]
+    found = {row.system: row.kernel_ratio for row in merged_rows(only_group(runs))}
+    assert {name: round(ratio.value, 3) for name, ratio in found.items() if ratio is not None} == {
+        "reference": 0.5, "full_gpu": 1.0, "colossalai_cache": 0.5, "freq_cache": 0.25,
+    }  # fmt: skip
+    alone = merged_rows(only_group(runs[1:]))
+    assert next(row.kernel_ratio for row in alone if row.system == "colossalai_cache") is None

@@ -16,6 +16,7 @@ from suite.tables.statistics import (
     ratio_of,
     relative_speed,
     repeat_speed,
+    samples_of,
     speed_of,
     unpaired_ratio,
 )
@@ -129,6 +130,27 @@ def test_systems_that_never_met_are_compared_by_their_ratios_with_welchs_interva
     assert found.high is not None
     assert math.log(found.value) == pytest.approx(middle)
     assert (math.log(found.low), math.log(found.high)) == (pytest.approx(middle - half), pytest.approx(middle + half))
+
+
+def test_of_three_runs_the_interval_is_over_their_means_and_of_fewer_over_builds() -> None:
+    """Builds of a process are alike: over them alone an interval would not cover a repeat of the run."""
+    runs = [
+        record("a", timed={"contest": name, "system_s": ((middle,), (middle,)), "baseline_s": ((1.0,), (1.0,))})
+        for name, middle in (("one", 1.0), ("two", 1.02), ("three", 1.04))
+    ]
+    means = [-math.log(middle) for middle in (1.0, 1.02, 1.04)]
+    assert samples_of(log_speeds(runs)) == pytest.approx(means)
+    assert speed_of(runs, ())["ratio"] == ratio_of(samples_of(log_speeds(runs)))
+    assert samples_of(log_speeds(runs[:2])) == pytest.approx([means[0]] * 2 + [means[1]] * 2)
+
+
+def test_embedding_step_has_a_ratio_of_its_own_also_for_the_baselines_repeat() -> None:
+    alone = {"embedding_s": ((2.0,) * 3,) * 2, "baseline_embedding_s": ((1.0,) * 3,) * 2}
+    assert speed(timed("cache", BESIDE, **alone))["embedding_ratio"].value == pytest.approx(0.5)
+    baseline = timed("full_gpu", BESIDE, **alone)
+    assert speed(baseline)["embedding_ratio"].value == 1
+    assert repeat_speed([baseline])["embedding_ratio"].value == pytest.approx(2)
+    assert speed(timed("cache", BESIDE))["embedding_ratio"] is None
 
 
 def ranked(logs: dict[str, tuple[float, ...]]) -> list[int]:

@@ -14,7 +14,7 @@ from suite.run.cell.experiment import run_cell as run
 from suite.run.cell.feed import FeedPlan, in_process, open_workload
 from suite.run.cell.training import build_trainer, load_initial_rows
 from suite.run.worker import Reporter, RunCell
-from systems.contract import Verdict
+from systems.contract import Counters, Verdict
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
 from workloads.batch import Split
@@ -48,7 +48,7 @@ def ran():
 
 def test_phases_come_in_the_order_of_the_protocol_and_count_their_steps(ran):
     _, _, phases = ran
-    assert phases.seen == ["support", "verify", "feed", "build", "train", "count", "evaluate"]
+    assert phases.seen == ["support", "verify", "feed", "build", "train", "count", "evaluate", "alone"]
     steps = {name: phases.last[name] for name in ("train", "count", "evaluate")}
     assert steps == {"train": (7, 7), "count": (2, 2), "evaluate": (3, 3)}
 
@@ -202,3 +202,22 @@ def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fe
     assert (timing.batches_made, timing.producers, timing.training_threads) == ("by producers, during training", 1, 1)
     timing = alone.measurement.timing
     assert (timing.batches_made, timing.producers) == ("by the training process, before the clock", 0)
+
+
+def test_pace_alone_is_timed_after_everything_else_and_changes_nothing_that_was_measured(ran):
+    cell, before, _ = ran
+    outcome = run_cell(cell.model_copy(update={"alone_steps": 40}), Phases())
+    timed = outcome.measurement.timing.alone_steps_per_s
+    assert timed > 0 and before.measurement.timing.alone_steps_per_s is None
+    assert outcome.measurement.quality == before.measurement.quality
+    assert outcome.measurement.traffic == before.measurement.traffic
+
+
+@pytest.mark.parametrize(
+    ("misses", "change"), [((800, 1600), 0.0), ((800, 1200), -0.5), ((800, 1640), 0.05), ((0, 5), None)]
+)
+def test_misses_that_still_fall_while_they_are_counted_show_as_a_change(misses, change):
+    halves = [Counters(steps=steps, unique_misses=count) for steps, count in zip((8, 16), misses, strict=True)]
+    found = experiment._change_of_misses(halves)
+    assert found == (None if change is None else pytest.approx(change))
+    assert experiment._change_of_misses(halves[:1]) is None

@@ -8,6 +8,7 @@ import pytest
 
 from suite.records.measured import Turns
 from suite.records.record import Check, Status, Verification
+from suite.records.scales import LEAD_STEPS
 from suite.run.process import Limits
 from suite.run.turns import timing
 from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, balanced_orders, who_takes_turns
@@ -68,7 +69,7 @@ def test_baseline_takes_turns_twice_and_kernels_of_others_not_at_all():
     records = [entrant("reference"), entrant("full_gpu"), entrant("fbgemm_uvm", same_kernel_as="full_gpu")]
     (contest,) = arrange(who_takes_turns(records), ROOM)
     assert names(contest) == ["full_gpu", REPEAT, "reference"]
-    assert (contest.isolation, contest.turns, contest.steps) == ("one process", 2, 1)
+    assert (contest.isolation, contest.turns, contest.steps) == ("one process", 6, 1)  # a whole design of three
 
 
 def test_kernel_of_another_is_timed_where_that_other_one_is_not_there_or_failed():
@@ -104,17 +105,45 @@ def test_baseline_that_does_not_fit_beside_itself_meets_the_others_once_each():
     assert [names(contest)[1:] for contest in contests] == [["reference"], ["hot_split"], ["freq_cache"]]
 
 
-@pytest.mark.parametrize(
-    ("train_steps", "short_turns", "steps", "turns"), [(90, 20, LONG_TURN, 5), (20, 20, LONG_TURN, 2), (3, 2, 4, 1)]
-)
-def test_turns_are_long_where_somebody_works_between_steps(train_steps, short_turns, steps, turns):
-    """They take twice the steps of short ones, if the stream is known to have so many."""
-    cell = {"train_steps": train_steps, "counted_steps": 2, "warmup_steps": 1, "turns": short_turns}
+@pytest.mark.parametrize(("short_turns", "turns"), [(20, 6), (40, 12), (2, 6)])
+def test_turns_are_long_where_somebody_works_between_steps(short_turns, turns):
+    """They take about twice the steps of short ones, in whole designs."""
     records = [entrant("full_gpu"), entrant("freq_cache", busy_between_steps=True)]
-    longer = [one.model_copy(update={"cell": one.cell.model_copy(update=cell)}) for one in records]
+    longer = [one.model_copy(update={"cell": one.cell.model_copy(update={"turns": short_turns})}) for one in records]
     (contest,) = arrange(longer, ROOM)
-    assert (contest.steps, contest.turns) == (steps, turns)
-    assert 1 + steps * turns <= max(train_steps + 2, 1 + short_turns)
+    assert (contest.steps, contest.turns) == (LONG_TURN, turns)
+
+
+@pytest.mark.parametrize(
+    ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (100, 12, 3), (56, 6, 3), (40, 6, 2), (20, 4, 1)]
+)
+def test_small_dataset_gives_fewer_designs_then_shorter_turns_then_a_part_of_a_design(epoch_steps, turns, steps):
+    cell = {"turns": 18, "turn_steps": 3, "train_steps": 3, "counted_steps": 2, "warmup_steps": 4}
+    records = [entrant(name, epoch_samples=32 * epoch_steps) for name in ("full_gpu", "reference")]
+    small = [one.model_copy(update={"cell": one.cell.model_copy(update=cell)}) for one in records]
+    (contest,) = arrange(small, ROOM)
+    assert (contest.turns, contest.steps) == (turns, steps)
+    assert contest.stream_steps == 4 + 2 * turns * (LEAD_STEPS + steps) <= epoch_steps
+
+
+@pytest.mark.parametrize("systems", range(2, 10))
+def test_turns_of_every_build_are_whole_designs_and_each_build_starts_with_another_order(held, systems):
+    names = ["full_gpu", *(f"s{number}" for number in range(systems - 2))]
+    scene, _ = held(*map(entrant, names))
+    taken = [name for what, name in scene.asked if what == "RunSteps"]
+    everyone = systems
+    builds = len([name for what, name in scene.asked if what == "Build"]) // everyone
+    per_build = len(taken) // builds
+    firsts = set()
+    for start in range(0, len(taken), per_build):
+        turns = taken[start + everyone : start + per_build]  # the first steps of each warm up
+        whole, alone = turns[: len(turns) // 2], turns[len(turns) // 2 :]
+        for series in (whole, alone):
+            orders = [tuple(series[at : at + everyone]) for at in range(0, len(series), everyone)]
+            followed = Counter(pair for order in orders for pair in pairwise(order))
+            assert len(set(followed.values())) == 1
+        firsts.add(tuple(whole[:everyone]))
+    assert len(firsts) == builds
 
 
 def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not():
@@ -123,6 +152,7 @@ def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not(
     calm, long = arrange([*records, *busy], ROOM)
     assert names(calm) == ["full_gpu", REPEAT, "reference"]
     assert names(long) == ["full_gpu", "freq_cache", "freq_cache[look_ahead=4]"]
+    assert [[one.own_process for one in group.participants] for group in (calm, long)] == [[False] * 3, [True] * 3]
     assert (calm.steps, long.steps > 1, long.isolation) == (1, True, "one process")
     pairs = arrange([*records, *busy], MemoryNeed(host=2 * GB, device=GB, disk=GB))
     assert [names(pair) for pair in pairs[2:]] == [["full_gpu", "freq_cache"], ["full_gpu", "freq_cache[look_ahead=4]"]]
@@ -197,16 +227,25 @@ def held(tmp_path, monkeypatch):
 
 def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(held):
     scene, times = held(entrant("full_gpu"), entrant("freq_cache"))
-    ones, twos = ((1.0, 1.0), (1.0, 1.0)), ((2.0, 2.0), (2.0, 2.0))
+    ones, twos = ((1.0,) * 6,) * 2, ((2.0,) * 6,) * 2
     expected = Turns(
-        contest="c", way="one process", steps=1, system_s=ones, baseline="full_gpu", baseline_s=ones, losses="equal"
+        contest="c",
+        way="one process",
+        steps=1,
+        system_s=ones,
+        baseline="full_gpu",
+        baseline_s=ones,
+        losses="equal",
+        embedding_s=ones,
+        baseline_embedding_s=ones,
     )
-    assert times == {"full_gpu": expected, "freq_cache": expected.model_copy(update={"system_s": twos})}
+    slower = expected.model_copy(update={"system_s": twos, "embedding_s": twos})
+    assert times == {"full_gpu": expected, "freq_cache": slower}
     assert scene.hosts == [["full_gpu", REPEAT, "freq_cache"]]
     assert Counter(scene.asked) == {
         (what, name): count
         for name in scene.hosts[0]
-        for what, count in (("Build", 2), ("RunSteps", 2 * (1 + 2)))  # one turn of each build warms up
+        for what, count in (("Build", 2), ("RunSteps", 2 * (1 + 2 * 6)))  # the first of each build warms up
     }
 
 
@@ -223,7 +262,7 @@ def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, la
     assert turns["full_gpu"].contest == turns["reference"].contest != turns["freq_cache"].contest
     assert (turns["full_gpu"].baseline_s is not None) == beside_itself
     steps = turns["freq_cache"].steps
-    assert turns["freq_cache"].baseline_s == ((1.0 * steps,), (1.0 * steps,))
+    assert turns["freq_cache"].baseline_s == ((1.0 * steps,) * 2,) * 2
 
 
 @pytest.fixture
@@ -276,7 +315,7 @@ def test_progress_says_whose_turn_it_is_and_how_the_ratios_stand(tmp_path, monke
     time_group(contest, limits=LIMITS, log=tmp_path / "turns.log", on_progress=told.append)
     assert told[0].phase == "build full_gpu"
     assert {"full_gpu", REPEAT, "freq_cache"} < {one.phase for one in told}
-    assert (told[-1].step, told[-1].steps) == (12, 12)
+    assert (told[-1].step, told[-1].steps) == (72, 72)
     assert told[-1].ratios == {REPEAT: 1.0, "freq_cache": 0.5}
 
 
