@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from suite.__main__ import app
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.groups import group_records
-from suite.records.record import Record, Status
+from suite.records.record import Record
 from suite.records.store import RecordStore
 from suite.tables.comparison import comparison
 from suite.tables.sheet import to_markdown
@@ -134,11 +134,6 @@ def test_validate_refuses_every_time(tmp_path: Path) -> None:
     for place in ("turns", "measurement.timing", "measurement.traffic"):
         assert f"{place}: " in done.output, place
     assert f"{VIRTUAL_DEVICE} has no speed" in done.output
-
-
-def test_other_statuses_are_no_contradiction() -> None:
-    failed = record("s", where=virtual(), status=Status.CRASHED, reason="because", phase="train")
-    assert failed.untimed() == failed
 
 
 @pytest.mark.parametrize("library", ["runtime.c", "nvml.c"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import step_profile
-from step_profile import device_figures, device_spans, united
+from step_profile import device_figures, device_spans
 
 from suite.records.environment import VIRTUAL_DEVICE
 
@@ -39,10 +39,6 @@ def test_copies_under_kernels_are_hidden_and_the_rest_is_exposed() -> None:
             "idle_ms": 1.75,
         }
     )
-
-
-def test_spans_that_touch_are_one() -> None:
-    assert united([(3.0, 4.0), (0.0, 1.0), (1.0, 2.0)]) == [(0.0, 2.0), (3.0, 4.0)]
 
 
 @pytest.mark.parametrize(
