@@ -143,21 +143,6 @@ def test_numbers_of_batches_start_over_and_no_row_is_read_before_it_is_written_b
         assert both.fast.plan().fetch_after.tolist() == [2 * around + number]
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_two_hundred_batches_may_be_announced_at_once(name: str) -> None:
-    both = Both(rows=120, slots=50, policy=same_policies(name, list(range(120))))
-    trace = zipf_batches(120, 600, 40, seed=3)
-    for start in range(0, 600, 200):
-        for batch in trace[start : start + 200]:
-            both.announce(batch)
-        for _ in range(150):
-            both.plan()
-        if start == 200:
-            both.withdraw()
-    while both.slow.announced:
-        both.plan()
-
-
 @pytest.mark.parametrize("slots", [64, 33_300])
 def test_withdrawing_rows_that_fill_the_cache_keeps_every_one_of_them(slots: int) -> None:
     """All slots wait for announced batches; afterwards all are queued by key, and each may leave once."""
@@ -201,14 +186,6 @@ def test_rows_of_a_window_that_fits_stay_until_its_last_batch_that_needs_them() 
     both.announce([[5, 6]])
     assert both.plan().fetch_rows == []  # 1 was pinned for it
     assert both.plan().back_rows == [2]  # 0 was queued behind 2 and 3, when no batch needed it any longer
-
-
-def test_distinct_rows_are_numbered_by_first_occurrence_and_counted() -> None:
-    planner = Planner(rows=30, slots=4, policy=same_policies("lfu", [0] * 30)[0])
-    distinct = planner.distinct(ids_of([[3, 1, 3], [], [1, 0], [1, 1, 1, 1, 1, 1, 1, 1]], [0, 0, 10, 28]))
-    assert distinct.rows.tolist() == [3, 1, 11, 10, 29]
-    assert distinct.counts.tolist() == [2, 1, 1, 1, 8]
-    assert distinct.inverse.tolist() == [0, 1, 0, 2, 3, *[4] * 8]
 
 
 @pytest.mark.parametrize("sizes", [[10, 2], [10, 15]], ids=["most ids seen before", "few"])
