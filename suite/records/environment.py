@@ -74,9 +74,11 @@ class Environment(Model):
     dirty: bool | None = None
     threads: int
     openmp: dict[str, str] = {}
-    """What was set of the environment variables that decide how OpenMP's threads wait."""
+    """Environment variables that decide how OpenMP's threads wait, as workers have them."""
 
 
+WORKERS_OPENMP = {"GOMP_SPINCOUNT": "2000"}
+"""What workers are started with unless the environment sets it: OpenMP's threads sleep soon where others compute."""
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND")
 
 
@@ -120,7 +122,7 @@ def capture(*, threads: int | None = None, project: Path = PROJECT) -> Environme
         commit=commit,
         dirty=dirty,
         threads=cores if threads is None else threads,
-        openmp={name: os.environ[name] for name in OPENMP if name in os.environ},
+        openmp={name: value for name, value in {**WORKERS_OPENMP, **os.environ}.items() if name in OPENMP},
     )
 
 

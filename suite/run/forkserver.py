@@ -32,7 +32,7 @@ from typing import NoReturn
 
 import psutil
 
-from suite.records.environment import PROJECT, code_digest
+from suite.records.environment import PROJECT, WORKERS_OPENMP, code_digest
 from suite.run import worker
 
 _ANSWER_S = 300.0
@@ -172,7 +172,7 @@ def worker_environment() -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    return {"GOMP_SPINCOUNT": "2000", **rest, **ours}
+    return {**WORKERS_OPENMP, **rest, **ours}
 
 
 def main() -> None:
