@@ -164,14 +164,14 @@ def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False)
     Systems on a drive are built once, and train the timed steps of all builds on one stream, with and without the MLPs.
 
     Raises:
-        BadOption: even the smallest batch leaves fewer than four steps, or no turn on a drive.
+        BadOption: even the smallest batch leaves fewer than five steps, or no turn on a drive.
     """
     wanted, batch = scale.train_steps + scale.counted_steps, scale.batch_size
     while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
         batch = max(_LEAST_BATCH, batch // 2)
     steps = training_rows // batch
-    if steps < 4:
-        raise BadOption(f"--data-dir: {training_rows} training rows are too few for four batches of {batch}")
+    if steps < 5:  # one to warm up, and a turn of the whole step and of the embedding step alone
+        raise BadOption(f"--data-dir: {training_rows} training rows are too few for five batches of {batch}")
     changes = []
     if batch != scale.batch_size:
         why = f"because there are {training_rows:,} training rows"

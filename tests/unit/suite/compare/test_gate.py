@@ -29,7 +29,8 @@ def test_threshold_is_a_ratio_of_throughputs_of_one_less_the_share(tmp_path, fac
 
 
 def test_noise_never_fails(tmp_path):
-    found = verdict(tmp_path, rounds("cache", STEADY, noise=0.5), later("cache", scaled(0.7), noise=0.5))
+    uneven = [0.5 * BASELINE, BASELINE, 2 * BASELINE]
+    found = verdict(tmp_path, rounds("cache", uneven), later("cache", scaled(0.7, uneven)))
     assert (found.exit_code, found.judged) == (0, 1)
     assert found.noisy == ("cache x criteo_kaggle",)
 

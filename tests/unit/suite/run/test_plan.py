@@ -11,7 +11,7 @@ from suite.records.command_line import (
     BadOption,
     OptimizerName,
 )
-from suite.records.scales import SCALES, SMOKE
+from suite.records.scales import LEAD_STEPS, SCALES, SMOKE
 from suite.run import plan
 from suite.run.console.options import Options
 from suite.run.plan import fitted_to_epoch, plan_cells, with_steps
@@ -131,13 +131,14 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
     try:
         made, changes = fitted_to_epoch(scale, rows)
     except BadOption as error:
-        assert rows // min(batch_size, 16) < 4
+        assert rows // min(batch_size, 16) < 5
         assert str(rows) in str(error)
         return
-    assert steps_of(made) >= 4
+    assert steps_of(made) >= 5
     assert steps_of(made) * made.batch_size <= rows
     assert min(made.warmup_steps, made.turns, made.turn_steps) >= 1
-    assert (made.warmup_steps + made.turns * made.turn_steps) * made.batch_size <= rows
+    stream = made.warmup_steps + 2 * made.turns * (LEAD_STEPS + made.turn_steps)
+    assert stream * made.batch_size <= rows
     assert any("turns" in c for c in changes) == (turns_of(made) != turns_of(scale))
     assert any(f"batch {made.batch_size} instead of {batch_size}" in c for c in changes) == (
         made.batch_size != batch_size
