@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from suite.records.command_line import BadOption, ShownConsole, errors_told
-from suite.records.environment import ask_nvml, installed_versions, visible_gpu
+from suite.records.environment import NO_SPEED, VIRTUAL_DEVICE, ask_nvml, installed_versions, visible_gpu
 from suite.run.conditions import MachineMonitor
 from suite.run.drive import IN_MEMORY, file_system
 from suite.run.resources import granted_cpus
@@ -202,8 +202,10 @@ def examine(*, seconds: float) -> dict[str, Diagnosis]:
         "temporary directory": partial(room, Path(tempfile.gettempdir()), "Set TMPDIR to a directory on a local disk."),
         "packages": matching_packages,
     }
-    if visible_gpu() is not None:
-        checks |= {"GPU link": partial(_asked, gpu_link), "GPU in use": partial(_asked, gpu_in_use)}
+    gpu = visible_gpu()
+    if gpu is not None:
+        link = partial(unknown, NO_SPEED) if gpu.model == VIRTUAL_DEVICE else partial(_asked, gpu_link)
+        checks |= {"GPU link": link, "GPU in use": partial(_asked, gpu_in_use)}
     found = {name: _finding(check) for name, check in checks.items()}
     return dict(sorted(found.items(), key=lambda item: list(Level).index(item[1].level)))
 

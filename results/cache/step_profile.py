@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 
-from suite.records.environment import VIRTUAL_DEVICE, capture
+from suite.records.environment import NO_SPEED, VIRTUAL_DEVICE, capture
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_json
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     record = profiled(_cell(options), warmup=options.warmup, steps=options.steps)
     if record["environment"]["gpu"] == VIRTUAL_DEVICE:
-        sys.stdout.write(f"{VIRTUAL_DEVICE}: the steps ran; their times mean nothing, and none is kept.\n")
+        sys.stdout.write(f"the steps ran; {NO_SPEED}\n")
         return
     show(record)
     if options.out is not None:

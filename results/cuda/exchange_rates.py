@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch.utils.benchmark import Timer
 
-from suite.records.environment import VIRTUAL_DEVICE, capture
+from suite.records.environment import NO_SPEED, VIRTUAL_DEVICE, capture
 from suite.records.store import write_json
 from systems.freq_cache.tiers import copy_kernels
 from systems.freq_cache.tiers.layout import RowLayout
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found.append({"optimizer": optimizer, "way": way, "direction": direction, "gb_per_s": round(rate, 2)})
         tier.close()
     if environment.gpu == VIRTUAL_DEVICE:
-        sys.stdout.write(f"{VIRTUAL_DEVICE}: every way ran; its rates mean nothing, and none is kept.\n")
+        sys.stdout.write(f"every way ran; {NO_SPEED}\n")
         return
     table = pd.DataFrame(found).pivot(index="way", columns=["optimizer", "direction"], values="gb_per_s")
     sys.stdout.write(table.loc[list(dict.fromkeys(row["way"] for row in found))].to_string() + "\n")

@@ -43,6 +43,8 @@ DISTRIBUTIONS = (
 
 VIRTUAL_DEVICE = "Virtual CUDA device in host memory"
 """Model name of the tests' virtual GPU, which is host memory behind a runtime of their own. Its times mean nothing."""
+NO_SPEED = "virtual device: no speed"
+"""Printed where a speed of a measured device would stand."""
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _GIT_TIMEOUT_S = 20

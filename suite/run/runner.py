@@ -32,8 +32,6 @@ from suite.tables.terminal import render
 if TYPE_CHECKING:
     from suite.run.console.display import Display
 
-_UNTIMED = "took its turns on a virtual device, of which no times are kept"
-
 
 class Choice(enum.Enum):
     """Which of the planned cells run."""
@@ -123,7 +121,7 @@ class Runner:
     def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of the systems to time; empty if all have times."""
         records = who_takes_turns(self._of(cells))
-        return records if any(one.turns is None and _UNTIMED not in one.notes for one in records) else []
+        return records if any(one.turns is None for one in records) else []
 
     def _of(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of those cells that have one."""
@@ -222,8 +220,7 @@ class Runner:
         cell = records[0].cell
         log = self._log(f"turns-{cell.setting}-r{cell.round}")
         logs = log.with_name(f"{log.stem}*{log.suffix}")  # one per timing worker
-        for timed in take_turns(records, log, display=display, timeout_s=self._timeout_s):
-            record = _without_turns(timed) if timed.on_virtual_device else timed
+        for record in take_turns(records, log, display=display, timeout_s=self._timeout_s):
             self._records[record.key] = record
             self._write(record, display)
             if not record.status.good:
@@ -266,12 +263,6 @@ def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> 
     if interrupted:
         return 130
     return 0 if len(records) == planned and all(record.status.good for record in records) else 1
-
-
-def _without_turns(record: Record) -> Record:
-    """The record of a system that was timed on a virtual device, with a note instead of its times."""
-    noted = () if record.turns is None else (_UNTIMED,)
-    return record.untimed().model_copy(update={"notes": tuple(dict.fromkeys((*record.notes, *noted)))})
 
 
 def _summary(record: Record) -> str:

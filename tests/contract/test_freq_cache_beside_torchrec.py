@@ -5,6 +5,7 @@ feature, optimizers given torch's way, rates of single tables, several lookups b
 between, and how the cache is built.
 """
 
+import os
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ ARGUMENTS: dict[type[torch.optim.Optimizer], dict[str, float]] = {
     torch.optim.Adagrad: {"lr": 0.1, "eps": 1e-6},
     RowWiseAdagrad: {"lr": 0.1, "eps": 1e-6},
 }
+MOST = 100 if "CI" in os.environ else 200
 FEATURES = [f"f{number}" for number in range(6)]
 
 
@@ -152,7 +154,9 @@ def agree(case: Drawn, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> No
         torch.testing.assert_close(ours[name].detach().float(), value.detach().float(), rtol=within, atol=within)
 
 
-@pytest.mark.parametrize("seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 200))])
+@pytest.mark.parametrize(
+    "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, MOST))]
+)
 def test_collection_is_torchrecs_in_outputs_and_rows(seed: int) -> None:
     torch.manual_seed(seed)
     case = drawn(seed)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from foretold import AnywherePinned
-from scenes import batch_of, evaluate, spec_of, table, train
+from scenes import batch_of, spec_of, table, train
 from torch import Tensor
 
-from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer
+from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
@@ -37,30 +37,6 @@ def one_slot(device: torch.device) -> Iterator[CachedEmbeddingBagCollection]:
         device=device,
         seed=None,
     )
-
-
-def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbeddingBagCollection) -> None:
-    pooled = one_slot(batch_of({"rows": [[0]]})).values()
-    with pytest.raises(RuntimeError, match="waits for its backward"):
-        evaluate(one_slot, batch_of({"rows": [[1]]}))
-    pooled.sum().backward()
-    evaluate(one_slot, batch_of({"rows": [[1]]}))
-
-
-@pytest.mark.parametrize("call", ["flush", "read", "load"])
-def test_backward_is_refused_once_rows_were_flushed_read_or_loaded(
-    one_slot: CachedEmbeddingBagCollection, call: str
-) -> None:
-    pooled = one_slot(batch_of({"rows": [[0]]})).values()
-    calls = {
-        "flush": one_slot.flush,
-        "read": lambda: one_slot.read_rows("rows", torch.arange(4)),
-        "load": lambda: one_slot.load_rows("rows", 0, Rows(torch.ones(1, 4))),
-    }
-    calls[call]()
-    with pytest.raises(RuntimeError, match="backward came too late"):
-        pooled.sum().backward()
-    assert one_slot.read_rows("rows", torch.arange(4)).weights[:, 0].tolist() == [float(call == "load"), 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])

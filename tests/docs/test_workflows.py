@@ -33,23 +33,18 @@ def commands() -> str:
     return "\n".join(str(step.get("run", "")) for step in steps())
 
 
-def test_workflow_calls_make_targets_that_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE))
-    called = set(re.findall(r"\bmake ([a-z]+)", commands()))
-    assert called
-    assert called <= targets
-
-
-def test_workflow_calls_commands_that_exist() -> None:
-    called = set(re.findall(r"-m suite ([a-z]+)", commands()))
+def test_workflow_calls_targets_commands_and_files_that_exist() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    files = r"\b((?:tests|results|requirements)/[\w/.-]+\.(?:py|json|txt))"
+    targets, called, paths = (
+        set(re.findall(pattern, commands())) for pattern in (r"\bmake ([a-z]+)", r"-m suite ([a-z]+)", files)
+    )
+    assert targets
+    assert targets <= set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
     assert called
     assert called <= set(COMMANDS)
-
-
-def test_workflow_calls_files_that_exist() -> None:
-    called = re.findall(r"\b((?:tests|results|requirements)/[\w/.-]+\.(?:py|json|txt))", commands())
-    assert called
-    assert all((PROJECT / path).is_file() for path in called)
+    assert paths
+    assert all((PROJECT / path).is_file() for path in paths)
 
 
 def triples() -> dict[str, dict[str, str]]:

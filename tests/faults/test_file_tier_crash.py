@@ -1,11 +1,8 @@
 """The tier on disk when its commit is cut short between two steps, or its drive is full."""
 
 import errno
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import count
 from linecache import getline
 from pathlib import Path
@@ -19,7 +16,6 @@ from torch import Tensor
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_file import RowFile
 from tests.faults.limits import file_size_limit
 
 pytestmark = pytest.mark.slow
@@ -76,58 +72,6 @@ def gone_on(tmp_path_factory: pytest.TempPathFactory) -> Path:
             tier.commit({"step": step})
     tier.close()
     return directory
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "call", "time", "commit_counts"),
-    [
-        (RowFile, "append", "after", 1, False),
-        (RowFile, "write", "after", 1, False),
-        (RowFile, "sync", "before", 1, False),
-        (RowFile, "sync", "after", 1, False),
-        (os, "fsync", "before", 1, False),
-        (Path, "replace", "before", 1, False),
-        (Path, "replace", "after", 1, False),
-        (file_tier, "sync_directory", "after", 1, False),
-        (Path, "replace", "before", 2, False),
-        (Path, "replace", "after", 2, True),
-        (file_tier, "sync_directory", "after", 2, True),
-    ],
-)
-def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
-    gone_on: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: object,
-    name: str,
-    call: str,
-    time: int,
-    commit_counts: bool,
-) -> None:
-    shutil.copytree(gone_on, tmp_path / "tier")
-    tier = opened(tmp_path / "tier")
-    original = getattr(owner, name)
-    calls = 0
-
-    def end(*arguments: object, **named: object) -> object:
-        nonlocal calls
-        calls += 1
-        if call == "after" or calls < time:
-            original(*arguments, **named)
-        if calls == time:
-            raise Killed
-        return None
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, end)
-        with pytest.raises(Killed):
-            tier.write(*batch(40))
-            tier.commit({"step": 40})
-    tier.close()
-    again = opened(tmp_path / "tier")
-    assert committed_step(again) == (40 if commit_counts else 39)
-    assert torch.equal(held(again), after(committed_step(again)))
-    again.close()
 
 
 def write_interrupted(tier: FileTier, step: int, line: int) -> bool:
@@ -239,39 +183,6 @@ def _fail(_: Path) -> None:
     raise OSError("no directory today")
 
 
-def test_part_of_a_map_that_never_took_its_place_does_no_harm(tmp_path: Path) -> None:
-    tier = opened(tmp_path)
-    tier.write(*batch(1))
-    tier.commit({"step": 1})
-    tier.close()
-    (tmp_path / "map.part").write_bytes((tmp_path / "map").read_bytes()[:100])
-    again = opened(tmp_path)
-    assert torch.equal(held(again), after(1))
-    again.write(*batch(2))
-    again.commit({"step": 2})
-    again.close()
-    assert not (tmp_path / "map.part").exists()
-
-
-def test_file_that_may_not_grow_fails_the_write_and_keeps_all_rows(tmp_path: Path) -> None:
-    tier = opened(tmp_path)
-    tier.write(*batch(1))
-    tier.commit({"step": 1})
-    tier.write(*batch(2))
-    limit = (2 * BATCH + BATCH // 2) * LAYOUT.record_bytes // 4096 * 4096
-    for _ in range(2):
-        with file_size_limit(limit), pytest.raises(OSError, match="File too large") as caught:
-            tier.write(*batch(3))
-        assert caught.value.errno == errno.EFBIG
-        assert torch.equal(held(tier), after(2))
-    tier.write(*batch(3))
-    tier.commit({"step": 3})
-    tier.close()
-    again = opened(tmp_path)
-    assert torch.equal(held(again), after(3))
-    again.close()
-
-
 def test_free_positions_that_cannot_be_written_fail_the_write_and_keep_all_rows(gone_on: Path, tmp_path: Path) -> None:
     shutil.copytree(gone_on, tmp_path, dirs_exist_ok=True)
     tier = opened(tmp_path)
@@ -289,43 +200,3 @@ def test_free_positions_that_cannot_be_written_fail_the_write_and_keep_all_rows(
         assert torch.equal(held(tier), after(step))
     assert failures
     tier.close()
-
-
-@pytest.fixture
-def small_drive(tmp_path: Path) -> Iterator[Path]:
-    drive = tmp_path / "drive"
-    drive.mkdir()
-    mount = shutil.which("mount")
-    if (
-        mount is None
-        or subprocess.run(
-            [mount, "-t", "tmpfs", "-o", "size=768k", "tmpfs", str(drive)], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("mounting a small tmpfs is not permitted here")
-    yield drive
-    subprocess.run(["umount", str(drive)], check=True)
-
-
-def test_full_drive_keeps_the_last_commit_and_takes_the_rows_once_there_is_room(small_drive: Path) -> None:
-    tier = opened(small_drive)
-    step = 0
-    with pytest.raises(OSError, match="No space left on device"):
-        for step in range(1, 100):
-            tier.write(*batch(step))
-            tier.commit({"step": step})
-    sound = committed_step(tier)
-    assert sound in {step - 1, step - 2}
-    tier.close()
-    tier = opened(small_drive)
-    assert committed_step(tier) == sound
-    assert torch.equal(held(tier), after(sound))
-    subprocess.run(["mount", "-o", "remount,size=4m", str(small_drive)], check=True)
-    for repeated in range(sound + 1, step + 1):
-        tier.write(*batch(repeated))
-    tier.commit({"step": step})
-    tier.close()
-    again = opened(small_drive)
-    assert committed_step(again) == step
-    assert torch.equal(held(again), after(step))
-    again.close()

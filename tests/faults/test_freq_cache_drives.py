@@ -11,23 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from systems.contract import MemoryBreakdown
 from systems.freq_cache import CachedEmbeddingBagCollection, build
 from systems.freq_cache.cache.mover import WriteBackFailed
 from systems.freq_cache.tiers.slow_tier import SlowTier
-from tests.contract.scenes import assert_same, batch_of, snapshot, table
+from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
     TABLES,
-    Plain,
     batch,
     built,
     close,
-    gradient,
     learn,
     plain_after,
     started,
@@ -143,24 +139,6 @@ def test_file_that_may_not_grow_surfaces_in_training_and_loses_nothing(tmp_path:
     close(again)
 
 
-@LOOK_AHEAD
-@RATIO
-def test_batch_refused_by_a_full_disk_is_looked_up_once_there_is_space(look_ahead: int, ratio: float) -> None:
-    disk = Disk()
-    collection = watched(disk, look_ahead=look_ahead, cache_ratio=ratio)
-    train(collection, range(5))
-    disk.full = True
-    waiting: list[KeyedJaggedTensor] = []
-    done = 5
-    with pytest.raises(WriteBackFailed):
-        for done in range(5, 20):
-            waiting = [batch(done)]
-            learn(collection(waiting[0]).values(), done)
-    disk.full = False
-    learn(collection(waiting[0]).values(), done)
-    assert_same(snapshot(collection), plain_after(done + 1))
-
-
 @pytest.mark.parametrize("refuses", ["read", "write"])
 @pytest.mark.parametrize("room", range(8))
 def test_flush_that_fails_leaves_announced_batches_to_be_trained(refuses: str, room: int) -> None:
@@ -242,29 +220,3 @@ def test_slow_disk_changes_no_bit(look_ahead: int) -> None:
     collection = watched(lambda operation, rows: time.sleep(times.uniform(0, 0.006)), look_ahead=look_ahead)
     train(collection, range(30))
     assert_same(snapshot(collection), plain_after(30))
-
-
-@pytest.mark.parametrize("look_ahead", [0, 1, 3])
-def test_row_written_back_and_fetched_again_at_once_comes_with_its_new_value(look_ahead: int) -> None:
-    one = (table("rows", 2, 4),)
-    written: list[int] = []
-
-    def slow(operation: str, rows: Tensor) -> None:
-        if operation == "write":
-            time.sleep(0.01)
-            written.extend(rows.tolist())
-
-    collection = watched(slow, one, cache_ratio=0.5, look_ahead=look_ahead)
-    plain = Plain(one)
-    written.clear()
-    batches = [batch_of({"rows": [[step % 2]]}) for step in range(12)]
-    for step, features in enumerate(batches):
-        for coming in batches[step : step + 1 + look_ahead] if not step else batches[step + look_ahead :][:1]:
-            if look_ahead:
-                collection.prefetch(coming)
-        pooled = collection(features).values()
-        assert torch.equal(pooled, plain.pooled(features).float())
-        plain.step(features, gradient(step, pooled))
-        learn(pooled, step)
-    collection.caches[0].writer.wait()
-    assert written == [0, 1] * 5 + [0]

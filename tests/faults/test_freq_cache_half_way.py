@@ -8,19 +8,16 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-import torch
 from torch import Tensor
 
 import systems
 from systems import in_flight
-from systems.contract import OptimizerKind, Rows, SparseOptimizer
+from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
-    LOOK_AHEAD,
     Plain,
     batch,
-    built,
     gradient,
     learn,
     plain_after,
@@ -174,27 +171,6 @@ def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
     raise KeyboardInterrupt
 
 
-def test_closing_while_another_thread_is_inside_is_refused() -> None:
-    collection, inside, leave = started(look_ahead=2), threading.Event(), threading.Event()
-    read = collection.caches[0].tier.read
-
-    def slow(rows: Tensor, out: Tensor) -> None:
-        inside.set()
-        assert leave.wait(60)
-        read(rows, out)
-
-    collection.caches[0].tier.read = slow
-    other = threading.Thread(target=lambda: learn(collection(batch(0)).values(), 0))
-    other.start()
-    assert inside.wait(60)
-    with pytest.raises(RuntimeError, match="another thread is using the collection"):
-        collection.close()
-    leave.set()
-    other.join()
-    assert_same(snapshot(collection), plain_after(1))
-    collection.close()
-
-
 def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
     collection, features = started(), batch(0)
     cache = collection.caches[0]
@@ -233,42 +209,6 @@ def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() ->
     assert_same(snapshot(collection), plain.rows())
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, MemoryError])
-@LOOK_AHEAD
-def test_load_that_ended_half_way_is_refused_until_a_load_ends(
-    tmp_path: Path, look_ahead: int, error: type[BaseException]
-) -> None:
-    saved = started()
-    train(saved, range(3))
-    saved.save(tmp_path / "saved")
-    collection = started(look_ahead=look_ahead)
-    train(collection, range(5, 7))
-    cache = collection.caches[0]
-    load = cache.load
-
-    def fail_at_the_second(table: str, start: int, records: Tensor) -> None:
-        if table == "shops":
-            raise error
-        load(table, start, records)
-
-    cache.load = fail_at_the_second
-    with pytest.raises(error):
-        collection.load(tmp_path / "saved")
-    cache.load = load
-    for call in (
-        lambda: collection(batch(0)),
-        lambda: collection.save(tmp_path / "mixed"),
-        collection.flush,
-        collection.state_dict,
-        lambda: collection.read_rows("users", torch.arange(3)),
-    ):
-        with pytest.raises(RuntimeError, match=r"rows were being loaded when that failed.* load them again"):
-            call()
-    collection.load(tmp_path / "saved")
-    train(collection, range(3, 6))
-    assert_same(snapshot(collection), plain_after(6))
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -293,51 +233,3 @@ def test_manifest_that_says_something_else_changes_no_row(tmp_path: Path, path: 
         collection.load(tmp_path)
     train(collection, range(2, 4))
     assert_same(snapshot(collection), plain_after(4))
-
-
-def test_load_rows_that_ended_half_way_is_refused_until_it_is_repeated() -> None:
-    collection, plain = started(), Plain()
-    train(collection, range(3))
-    cache = collection.caches[0]
-    fill = cache._mover.fill
-
-    def fail(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    cache._mover.fill = fail
-    with pytest.raises(KeyboardInterrupt):
-        collection.load_rows("users", 0, Rows(plain.rows()["users.weight"], {}))
-    cache._mover.fill = fill
-    with pytest.raises(RuntimeError, match="rows were being loaded when that failed"):
-        collection.flush()
-    plain.start(collection)
-    train(collection, range(3))
-    assert_same(snapshot(collection), plain_after(3))
-
-
-def test_commit_after_an_interrupted_write_opens_again(tmp_path: Path) -> None:
-    """The map says how many rows were written; a write that was interrupted and repeated counts once."""
-    collection = built(directory=tmp_path, seed=0)
-    tier, rows = collection.caches[0].tier, torch.arange(5)
-    records = torch.ones(5, 8)
-
-    def interrupt(frame: FrameType, event: str, _: object) -> object:
-        if frame.f_code is not type(tier)._log.__code__:
-            return None
-        if event == "line" and int((tier._codes != 0).sum()):
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return interrupt
-
-    before = sys.gettrace()  # coverage's, which goes on afterwards
-    sys.settrace(interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            tier.write(rows, records)
-    finally:
-        sys.settrace(before)
-    tier.write(rows, records)
-    collection.commit()
-    collection.close()
-    again = built(directory=tmp_path, seed=0)
-    assert torch.equal(again.read_rows("users", rows).weights, records)

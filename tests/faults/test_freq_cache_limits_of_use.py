@@ -35,19 +35,23 @@ ROOT = Path(__file__).parents[2]
 
 
 @LOOK_AHEAD
-@pytest.mark.parametrize("again", [True, False], ids=["again", "first"])
-def test_backward_is_refused_once_rows_may_lie_elsewhere(tmp_path: Path, look_ahead: int, again: bool) -> None:
-    """`again`: through a graph that was retained. Else after rows were saved, as after Ctrl-C in the dense model."""
+@pytest.mark.parametrize("since", ["batch", "save", "flush", "read"])
+def test_backward_is_refused_once_rows_may_lie_elsewhere(tmp_path: Path, look_ahead: int, since: str) -> None:
+    """`batch`: through a graph that was retained. Else after rows were saved, as after Ctrl-C in the dense model."""
     collection = started(look_ahead=look_ahead)
     pooled = collection(batch(0)).values()
-    if again:
+    if since == "batch":
         (pooled * gradient(0, pooled)).sum().backward(retain_graph=True)
         learn(collection(batch(1)).values(), 1)
-    else:
+    elif since == "save":
         collection.save(tmp_path)
+    elif since == "flush":
+        collection.flush()
+    else:
+        collection.read_rows("users", torch.arange(4))
     with pytest.raises(RuntimeError, match="backward came too late"):
         learn(pooled, 0)
-    assert_same(snapshot(collection), plain_after(2 if again else 0))
+    assert_same(snapshot(collection), plain_after(2 if since == "batch" else 0))
 
 
 def test_graph_may_be_used_again_until_rows_move() -> None:
@@ -88,6 +92,7 @@ def test_thread_that_comes_while_another_is_inside_is_refused() -> None:
         lambda: collection(batch(1)),
         collection.flush,
         lambda: collection.read_rows("users", torch.arange(3)),
+        collection.close,
     ):
         with pytest.raises(RuntimeError, match="another thread is using the collection"):
             call()
@@ -118,17 +123,13 @@ def test_lookup_while_another_threads_backward_runs_is_refused() -> None:
     assert_same(snapshot(collection), plain_after(2))
 
 
-@LOOK_AHEAD
-@pytest.mark.parametrize("directory", [True, False])
-def test_forked_process_is_refused_and_leaves_everything_to_its_parent(
-    tmp_path: Path, look_ahead: int, directory: bool
-) -> None:
+def test_forked_process_is_refused_and_leaves_everything_to_its_parent(tmp_path: Path) -> None:
     code = f"""
         import os, torch
         from tests.faults.freq_cache_training import batch, learn, plain_after, started
         from tests.contract.scenes import assert_same, snapshot
         torch.set_num_threads(1)
-        collection = started(look_ahead={look_ahead}, directory={str(tmp_path / "rows") if directory else None!r})
+        collection = started(look_ahead=2, directory={str(tmp_path / "rows")!r})
         learn(collection(batch(0)).values(), 0)
         child = os.fork()
         if not child:

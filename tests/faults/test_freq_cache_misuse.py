@@ -7,7 +7,7 @@ import torch
 
 from systems.freq_cache import LRU
 from systems.freq_cache.pipeline import PlanningFailed
-from tests.contract.scenes import assert_same, batch_of, snapshot
+from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import LOOK_AHEAD, batch, built, learn, plain_after, started, train
 
 # A planner that fails
@@ -55,39 +55,6 @@ def test_training_goes_on_in_a_new_collection_from_what_was_saved_before_plannin
 
 
 # Wrong use
-
-
-@LOOK_AHEAD
-@pytest.mark.parametrize("wrong", [100, -1])
-def test_id_outside_its_table_is_named_at_its_lookup_and_the_batches_around_it_train(
-    look_ahead: int, wrong: int
-) -> None:
-    collection = started(look_ahead=look_ahead)
-    outside = batch_of({"users": [[0], [299]], "from": [[1], []], "to": [[2], [wrong, 3]]})
-    features = {0: batch(0), 1: batch(1), None: outside, 2: batch(2), 3: batch(3)}
-    order = list(features)
-    for at, step in enumerate(order):
-        for ahead in order[: 1 + look_ahead] if not at else order[at + look_ahead :][:1]:
-            if look_ahead:
-                collection.prefetch(features[ahead])
-        if step is None:
-            with pytest.raises(IndexError, match=f"feature to: id {wrong} is outside table shops of 100 rows"):
-                collection(outside)
-        else:
-            learn(collection(features[step]).values(), step)
-    assert_same(snapshot(collection), plain_after(4))
-
-
-def test_flush_over_an_announced_id_outside_its_table_leaves_the_error_to_its_lookup() -> None:
-    collection = started(look_ahead=2)
-    outside, after = batch_of({"users": [[300]], "from": [[]], "to": [[]]}), batch(0)
-    for features in (outside, after):
-        collection.prefetch(features)
-    collection.flush()
-    with pytest.raises(IndexError, match="feature users: id 300"):
-        collection(outside)
-    learn(collection(after).values(), 0)
-    assert_same(snapshot(collection), plain_after(1))
 
 
 def test_batches_out_of_announced_order_are_refused_and_taken_in_order_afterwards() -> None:

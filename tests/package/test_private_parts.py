@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -140,8 +140,16 @@ SCHEMAS = {
 """Operators of fbgemm."""
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    return ((path, node) for path, tree in SOURCES.items() for node in ast.walk(tree))
+NODES = [(path, node) for path, tree in SOURCES.items() for node in ast.walk(tree)]
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c`; of anything else than names, what follows it."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id if isinstance(node, ast.Name) else "", *reversed(names)])
 
 
 def is_private(name: str) -> bool:
@@ -168,7 +176,7 @@ def underscored() -> set[str]:
     """Private names that a module of the product takes from an object, an import or a function, and does not define."""
     found: set[str] = set()
     own = {path: own_names(tree) for path, tree in SOURCES.items()}
-    for path, node in nodes():
+    for path, node in NODES:
         names: list[str] = []
         if isinstance(node, ast.Attribute) and not is_self(node.value):
             names = [node.attr]
@@ -202,21 +210,21 @@ def test_private_names_that_the_product_takes_from_others_are_named_here() -> No
 def test_parts_of_a_tbe_that_the_product_uses_are_named_here() -> None:
     used = {
         node.attr
-        for path, node in nodes()
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] in ("tbe", "_tbe")
+        for _, node in NODES
+        if isinstance(node, ast.Attribute) and dotted(node.value).rpartition(".")[2] in ("tbe", "_tbe")
     }
     named = set(" ".join(TBE_PARTS.values()).split())
     assert used - set(dir(torch.nn.Module)) <= named
 
 
 def test_what_the_product_writes_machine_code_with_is_named_here() -> None:
-    inner = {path for path, node in nodes() if isinstance(node, ast.ImportFrom) and is_inner(node.module or "")}
+    inner = {path for path, node in NODES if isinstance(node, ast.ImportFrom) and is_inner(node.module or "")}
     assert {path.name for path in inner} == {"compiled.py", "forkserver.py"}
     objects = ("builder", "cgutils", "context", "cpu_target", "ir")
     used = {
         node.attr
-        for path, node in nodes()
-        if path in inner and isinstance(node, ast.Attribute) and ast.unparse(node.value) in objects
+        for path, node in NODES
+        if path in inner and isinstance(node, ast.Attribute) and dotted(node.value) in objects
     }
     named = {path.partition(":")[2].rpartition(".")[2] for path in SIGNATURES}
     assert used - named == {"VoidType", "module", "target_context", "typing_context"}
@@ -232,9 +240,7 @@ def is_inner(module: str) -> bool:
 
 def test_operators_of_fbgemm_that_the_product_uses_are_named_here() -> None:
     used = {
-        node.attr
-        for _, node in nodes()
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "torch.ops.fbgemm"
+        node.attr for _, node in NODES if isinstance(node, ast.Attribute) and dotted(node.value) == "torch.ops.fbgemm"
     }
     assert used == set(SCHEMAS)
 

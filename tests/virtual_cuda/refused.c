@@ -17,7 +17,6 @@ REFUSE(cudaStreamUpdateCaptureDependencies) REFUSE(cudaUserObjectCreate) REFUSE(
 static int device_get(int *device, int ordinal) { *device = ordinal; return 0; }
 static int refuse(void) { return NOT_SUPPORTED; }
 int cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version, unsigned long long flags, int *status) {
-    (void)version; (void)flags;
     *out = strcmp(symbol, "cuDeviceGet") ? (void *)refuse : (void *)device_get;
     if (status) *status = 0; /* cudaDriverEntryPointSuccess */
     return 0;

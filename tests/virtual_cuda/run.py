@@ -19,6 +19,8 @@ LIBRARIES = {
     "libnvidia-ml.so.1": ("nvml.c",),
 }
 """In the order in which they are preloaded."""
+GCC = ["gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-shared", "-fPIC"]
+"""The interface is CUDA's: most functions of it have parameters that a virtual device has no use for."""
 
 
 def build(folder: Path) -> list[str]:
@@ -29,19 +31,8 @@ def build(folder: Path) -> list[str]:
             f"{headers} has no cuda_runtime_api.h: run this with a Python that has torch's build for CUDA 13"
         )
     for name, sources in LIBRARIES.items():
-        command = [
-            "gcc",
-            "-O2",
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-            f"-I{HERE}",
-            f"-I{headers}",
-        ]
-        command += [f"-Wl,-soname,{name}", *(str(HERE / source) for source in sources), "-o", str(folder / name)]
+        files = ["-o", str(folder / name), *(str(HERE / source) for source in sources)]
+        command = [*GCC, f"-I{HERE}", f"-I{headers}", f"-Wl,-soname,{name}", *files]
         if name.startswith("libcudart"):
             command += [f"-Wl,--version-script={HERE / 'libcudart.map'}", "-lpthread", "-ldl"]
         subprocess.run(command, check=True)

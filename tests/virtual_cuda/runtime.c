@@ -101,16 +101,15 @@ static cudaError_t release(void *at, int host) {
 }
 
 cudaError_t cudaMalloc(void **p, size_t n) { return allocate(p, n, DEVICE); }
-cudaError_t cudaMallocManaged(void **p, size_t n, unsigned flags) { (void)flags; return allocate(p, n, MANAGED); }
-cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; return allocate(p, n, HOST); }
+cudaError_t cudaMallocManaged(void **p, size_t n, unsigned flags) { return allocate(p, n, MANAGED); }
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) { return allocate(p, n, HOST); }
 cudaError_t cudaMallocHost(void **p, size_t n) { return allocate(p, n, HOST); }
-cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t s) { (void)s; return allocate(p, n, DEVICE); }
+cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t s) { return allocate(p, n, DEVICE); }
 cudaError_t cudaFree(void *p) { return release(p, 0); }
-cudaError_t cudaFreeAsync(void *p, cudaStream_t s) { (void)s; return release(p, 0); }
+cudaError_t cudaFreeAsync(void *p, cudaStream_t s) { return release(p, 0); }
 cudaError_t cudaFreeHost(void *p) { return release(p, 1); }
 
 cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags) {
-    (void)flags;
     pthread_mutex_lock(&lock);
     int known = block_of(p) != NULL;
     if (!known) enter(p, n, REGISTERED);
@@ -126,7 +125,7 @@ cudaError_t cudaHostUnregister(void *p) { /* its owner may free it next, as fbge
     pthread_mutex_unlock(&lock);
     return sound ? cudaSuccess : vcuda_fail(cudaErrorHostMemoryNotRegistered);
 }
-cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) { (void)flags; *out = host; return cudaSuccess; }
+cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) { *out = host; return cudaSuccess; }
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     pthread_mutex_lock(&lock);
@@ -158,8 +157,8 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
 }
 
 static cudaError_t known(const void *at) { int whole; return kind_of(at, 0, &whole) < 0 ? vcuda_fail(cudaErrorInvalidValue) : cudaSuccess; }
-cudaError_t cudaMemAdvise(const void *p, size_t n, enum cudaMemoryAdvise a, struct cudaMemLocation l) { (void)n; (void)a; (void)l; return known(p); }
-cudaError_t cudaMemPrefetchAsync(const void *p, size_t n, struct cudaMemLocation l, unsigned f, cudaStream_t s) { (void)n; (void)l; (void)f; (void)s; return known(p); }
+cudaError_t cudaMemAdvise(const void *p, size_t n, enum cudaMemoryAdvise a, struct cudaMemLocation l) { return known(p); }
+cudaError_t cudaMemPrefetchAsync(const void *p, size_t n, struct cudaMemLocation l, unsigned f, cudaStream_t s) { return known(p); }
 
 /* ------------------------------------------------------------ copies */
 
@@ -179,21 +178,19 @@ static cudaError_t transfer(void *to, const void *from, size_t bytes, cudaStream
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind k, cudaStream_t s) { (void)k; return transfer(to, from, n, s); }
-cudaError_t cudaMemcpyPeerAsync(void *to, int t, const void *from, int f, size_t n, cudaStream_t s) { (void)t; (void)f; return transfer(to, from, n, s); }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind k, cudaStream_t s) { return transfer(to, from, n, s); }
+cudaError_t cudaMemcpyPeerAsync(void *to, int t, const void *from, int f, size_t n, cudaStream_t s) { return transfer(to, from, n, s); }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind k) {
-    (void)k;
     cudaError_t error = transfer(to, from, n, NULL);
     vcuda_reach(NULL);
     return error;
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, enum cudaMemcpyKind k, cudaStream_t s) {
-    (void)k;
     cudaError_t error = cudaSuccess;
     for (size_t row = 0; row < height && !error; row++) error = transfer((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width, s);
     return error;
 }
-cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t n, size_t at, enum cudaMemcpyKind k) { (void)symbol; (void)from; (void)n; (void)at; (void)k; return cudaSuccess; }
+cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t n, size_t at, enum cudaMemcpyKind k) { return cudaSuccess; }
 cudaError_t cudaGetSymbolAddress(void **out, const void *symbol) { *out = (void *)symbol; return cudaSuccess; }
 
 void vcuda_zero(char *at, size_t bytes) { /* whole pages of ours are given back: they read as zero, and cost nothing until they are written */
@@ -222,9 +219,9 @@ cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return device ? vcuda_fail(cudaErrorInvalidDevice) : cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int *v) { *v = CUDART_VERSION; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *v) { *v = CUDART_VERSION; return cudaSuccess; }
-cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { (void)a; (void)b; *can = 0; return cudaSuccess; }
-cudaError_t cudaDeviceGetPCIBusId(char *text, int n, int device) { (void)device; snprintf(text, (size_t)n, "0000:00:00.0"); return cudaSuccess; }
-cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) { (void)id; *device = 0; return cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { *can = 0; return cudaSuccess; }
+cudaError_t cudaDeviceGetPCIBusId(char *text, int n, int device) { snprintf(text, (size_t)n, "0000:00:00.0"); return cudaSuccess; }
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) { *device = 0; return cudaSuccess; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return cudaSuccess; }
 cudaError_t cudaProfilerStart(void) { return cudaSuccess; }
 cudaError_t cudaProfilerStop(void) { return cudaSuccess; }
@@ -282,13 +279,12 @@ struct native { const void *host; const char *name; };
 static struct native *natives; /* in the order in which they are registered */
 static size_t native_count, native_room;
 
-void **__cudaRegisterFatBinary(void *binary) { static void *handle; (void)binary; return &handle; }
-void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
-void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
-char __cudaInitModule(void **handle) { (void)handle; return 1; }
-void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t bytes, int constant, int global) { (void)handle; (void)host; (void)device; (void)name; (void)external; (void)bytes; (void)constant; (void)global; }
+void **__cudaRegisterFatBinary(void *binary) { static void *handle; return &handle; }
+void __cudaRegisterFatBinaryEnd(void **handle) { }
+void __cudaUnregisterFatBinary(void **handle) { }
+char __cudaInitModule(void **handle) { return 1; }
+void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t bytes, int constant, int global) { }
 void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *tid, void *bid, void *block, void *grid, int *warp) {
-    (void)handle; (void)device; (void)limit; (void)tid; (void)bid; (void)block; (void)grid; (void)warp;
     pthread_mutex_lock(&lock);
     if (native_count == native_room) natives = realloc(natives, (native_room = 2 * native_room + 1024) * sizeof *natives);
     natives[native_count++] = (struct native){host, name};
@@ -331,20 +327,18 @@ static cudaError_t refuse(const void *host) { /* looked for one by one: nobody l
     return vcuda_fail(cudaErrorNoKernelImageForDevice);
 }
 
-cudaError_t cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { (void)g; (void)b; (void)a; (void)n; (void)s; return refuse(f); }
-cudaError_t __cudaLaunchKernel(cudaKernel_t f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { (void)g; (void)b; (void)a; (void)n; (void)s; return refuse(f); }
-cudaError_t cudaLaunchCooperativeKernel(const void *f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { (void)g; (void)b; (void)a; (void)n; (void)s; return refuse(f); }
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **a) { (void)c; (void)a; return refuse(f); }
+cudaError_t cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { return refuse(f); }
+cudaError_t __cudaLaunchKernel(cudaKernel_t f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { return refuse(f); }
+cudaError_t cudaLaunchCooperativeKernel(const void *f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { return refuse(f); }
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **a) { return refuse(f); }
 cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *host) { *out = (cudaKernel_t)host; return cudaSuccess; }
-cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute a, int v) { (void)f; (void)a; (void)v; return cudaSuccess; }
-cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t f, enum cudaFuncAttribute a, int v, int d) { (void)f; (void)a; (void)v; (void)d; return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute a, int v) { return cudaSuccess; }
+cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t f, enum cudaFuncAttribute a, int v, int d) { return cudaSuccess; }
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *f) {
-    (void)f;
     *out = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024, .numRegs = 32, .ptxVersion = 90, .binaryVersion = 90, .maxDynamicSharedSizeBytes = 49152};
     return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *f, int threads, size_t shared, unsigned flags) {
-    (void)f; (void)shared; (void)flags;
     *blocks = 2048 / (threads > 64 ? threads : 64);
     return cudaSuccess;
 }

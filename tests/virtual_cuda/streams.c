@@ -212,7 +212,7 @@ uint64_t vcuda_unfinished(void) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
-    (void)flags; /* none waits for the default stream: torch makes no other */
+    /* none waits for the default stream: torch makes no other */
     late();
     cudaStream_t s = calloc(1, sizeof *s);
     s->priority = priority;
@@ -267,7 +267,6 @@ static cudaError_t query(cudaStream_t s, uint64_t place, int *asked) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) { return query(named(s), named(s)->queued, &named(s)->asked); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
-    (void)flags;
     if (late() && e->recorded && e->stream != named(s) && e->stream->done < e->place)
         push(s, (struct work){.kind = WAIT, .other = e->stream, .place = e->place});
     return cudaSuccess;
@@ -278,19 +277,16 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *data) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t call, void *data, unsigned flags) {
-    (void)flags;
     vcuda_reach(s);
     call(s, cudaSuccess, data);
     return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out) {
-    (void)s;
     *out = cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
                                      const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *count) {
-    (void)s;
     *status = cudaStreamCaptureStatusNone;
     if (id) *id = 0;
     if (graph) *graph = NULL;
@@ -315,7 +311,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
 cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(out, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { free(e); return cudaSuccess; }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags) {
-    (void)flags;
     pthread_mutex_lock(&order);
     e->stream = named(s);
     e->place = e->stream->queued;

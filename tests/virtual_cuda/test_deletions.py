@@ -1,10 +1,12 @@
 """The virtual device sees what is missing: without any one wait of the cache or the harness, some test fails."""
 
+import multiprocessing
 import os
-import shutil
-import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from types import CodeType
 from typing import NamedTuple
 
 import pytest
@@ -12,11 +14,13 @@ import pytest
 if "VCUDA_LATE" not in os.environ:
     pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("deletions")]
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
 PIPELINE = "systems/freq_cache/pipeline.py"
+NOW = "torch.cuda.current_stream"
 DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm_cache.py"
 
 
@@ -34,22 +38,12 @@ DELETIONS = (
     Deletion("what arrives is used before it is there", ROOM, STAGING, "compute.wait_event(self.event)"),
     Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "tensor.record_stream(compute)"),
     Deletion("what leaves is read before it is there", ROOM, STAGING, "self.event.synchronize()"),
-    Deletion(
-        "rows leave before they are made",
-        ROOM,
-        STAGING,
-        "self._out.wait_stream(torch.cuda.current_stream(self.device))",
-    ),
+    Deletion("rows leave before they are made", ROOM, STAGING, f"self._out.wait_stream({NOW}(self.device))"),
     Deletion("numbers are overwritten while they are sent", "faster", STAGING, " sent.synchronize()", " pass"),
     Deletion("pinned staging is overwritten while it is sent", ROOM, STAGING, "self._sent.synchronize()"),
     Deletion("staging is overwritten while it is used", ROOM, STAGING, "stream.wait_event(self._used)"),
     Deletion("staging is used before it is filled", ROOM, STAGING, "compute.wait_event(self._sent)"),
-    Deletion(
-        "a lot is overwritten while it leaves",
-        ROOM,
-        STAGING,
-        "torch.cuda.current_stream(self._transfer.device).wait_event(self._left)",
-    ),
+    Deletion("a lot is overwritten", ROOM, STAGING, f"{NOW}(self._transfer.device).wait_event(self._left)"),
     Deletion("late rows are read before they are written back", "slow_writer", MOVER, "self._writer.wait(after)"),
     Deletion(
         "rows are sent before they are written back",
@@ -58,13 +52,9 @@ DELETIONS = (
         "has = plan.fetch_after <= self._writer.landed",
         "has = plan.fetch_after <= 2**30",
     ),
-    Deletion(
-        "staging is given back while it is used", "staging_that_is", STAGING, "self._device.record_stream(compute)"
-    ),
+    Deletion("staging is given back", "staging_that_is", STAGING, "self._device.record_stream(compute)"),
     Deletion("a tensor is given back while it leaves", "while_it_leaves", STAGING, "tensor.record_stream(stream)"),
-    Deletion(
-        "the host reads rows before the device writes them home", LARGER, MOVER, "write.records.wait()\n", "pass\n"
-    ),
+    Deletion("the host reads rows before they are home", LARGER, MOVER, "write.records.wait()\n", "pass\n"),
     Deletion("rows are read before the device wrote them home", HOME, STAGING, "self._in.wait_stream(self._out)"),
     Deletion("records are given back while they go home", HOME, STAGING, "records.record_stream(stream)"),
     Deletion("numbers are given back while they go home", HOME, STAGING, "rows.record_stream(stream)"),
@@ -78,31 +68,43 @@ DELETIONS = (
 """Those that were seen to be found, and the scenes in which they are."""
 
 
+def run_scenes(deletion: Deletion, folder: Path) -> None:
+    """Run the scenes of a deletion in this process, which has not imported the project."""
+    assert not {"suite", "systems"} & sys.modules.keys()
+    os.environ["VCUDA_REPORT"] = str(folder / "in_vain")  # what goes wrong here is meant to
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    unchanged = SourceFileLoader.get_code
+
+    def changed(loader: SourceFileLoader, name: str) -> CodeType | None:
+        """The code of the module as it would be without what is deleted."""
+        if loader.path != str(ROOT / deletion.file):
+            return unchanged(loader, name)
+        source = Path(loader.path).read_text(encoding="utf-8")
+        assert source.count(deletion.text) == 1
+        return compile(source.replace(deletion.text, deletion.instead), loader.path, "exec")
+
+    SourceFileLoader.get_code = changed  # type: ignore[method-assign]
+    scenes = str(HERE / "test_orders.py"), "-k", deletion.scenes
+    sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *scenes]))
+
+
+@pytest.fixture(scope="module")
+def forks() -> ForkServerContext:
+    """Processes that are forked where the libraries, and nothing of the project, are imported."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torchrec", "triton.runtime.interpreter", "hypothesis", "pandas", "pydantic"])
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # importing opens no device, which could not be forked
+    return context
+
+
 @pytest.mark.parametrize("deletion", DELETIONS, ids=lambda deletion: deletion.name)
-def test_a_deleted_wait_is_found(deletion: Deletion, tmp_path: Path) -> None:
-    for package in ("suite", "systems", "tests", "workloads"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "golden", "browser")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    file = tmp_path / deletion.file
-    source = file.read_text(encoding="utf-8")
-    assert source.count(deletion.text) == 1
-    file.write_text(source.replace(deletion.text, deletion.instead), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "tests/virtual_cuda/test_orders.py",
-        "-k",
-        deletion.scenes,
-    ]
-    environment = os.environ | {"VCUDA_REPORT": str(tmp_path / "in_vain")}  # what goes wrong here is meant to
-    ended = subprocess.run(
-        command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
-    )
-    assert ended.returncode == 1, ended.stdout[-2_000:] + ended.stderr[-2_000:]
-    assert "1 failed" in ended.stdout or "1 error" in ended.stdout, ended.stdout[-2_000:]
+def test_a_deleted_wait_is_found(deletion: Deletion, forks: ForkServerContext, tmp_path: Path) -> None:
+    process = forks.Process(target=run_scenes, args=(deletion, tmp_path))
+    process.start()
+    process.join(280)
+    process.kill()
+    output = (tmp_path / "output").read_text()
+    assert process.exitcode == 1, output[-2_000:]
+    assert "1 failed" in output or "1 error" in output, output[-2_000:]

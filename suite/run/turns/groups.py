@@ -106,9 +106,10 @@ class TimingGroup:
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:
     """Records of one setting and round whose systems are to be timed: measured, and no repeat of another's kernel.
 
-    Sharded systems are not timed.
+    Sharded systems are not timed, nor is anything on a virtual device, which has no speed.
     """
-    measured = [(one, one.measurement) for one in records if one.status is Status.OK and one.cell.ranks is None]
+    timeable = [one for one in records if one.cell.ranks is None and not one.on_virtual_device]
+    measured = [(one, one.measurement) for one in timeable if one.status is Status.OK]
     here = {record.cell.system for record, _ in measured}
     return [record for record, found in measured if found is not None and found.same_kernel_as not in here]
 

@@ -235,7 +235,7 @@ class _Attempt:
 
 def current_ratios(group: TimingGroup, series: Mapping[str, Series]) -> dict[str, float]:
     """Speed relative to the baseline by name, median over turns, of participants with a turn."""
-    if group.baseline is None or group.baseline.record.on_virtual_device:
+    if group.baseline is None:
         return {}
     seconds = {name: [turn.seconds for build in builds for turn in build] for name, builds in series.items()}
     base = seconds.pop(group.baseline.name)

@@ -11,11 +11,8 @@ from typer.testing import CliRunner, Result
 from suite.__main__ import app
 from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.groups import group_records
-from suite.records.record import Record, Status
+from suite.records.record import Record
 from suite.records.store import RecordStore
-from suite.run.turns.groups import Participant, TimingGroup
-from suite.run.turns.timing import current_ratios
-from suite.run.worker import StepTiming
 from suite.tables.comparison import comparison
 from suite.tables.sheet import to_markdown
 from suite.tables.verdict import verdict
@@ -137,24 +134,6 @@ def test_validate_refuses_every_time(tmp_path: Path) -> None:
     for place in ("turns", "measurement.timing", "measurement.traffic"):
         assert f"{place}: " in done.output, place
     assert f"{VIRTUAL_DEVICE} has no speed" in done.output
-
-
-def test_ratios_are_not_told_while_turns_are_taken() -> None:
-    def ratios(one: Environment) -> dict[str, float]:
-        base, other = (
-            Participant(name=name, record=record(name, where=one), own_process=False) for name in ("full_gpu", "cache")
-        )
-        contest = TimingGroup(participants=(base, other), isolation="one process", turns=1, steps=1)
-        taken = [[StepTiming(seconds=1.0, wait_s=0.0, loss="0x1p-1")]]
-        return current_ratios(contest, {"full_gpu": taken, "cache": taken})
-
-    assert ratios(environment()) == {"cache": 1.0}
-    assert ratios(virtual()) == {}
-
-
-def test_other_statuses_are_no_contradiction() -> None:
-    failed = record("s", where=virtual(), status=Status.CRASHED, reason="because", phase="train")
-    assert failed.untimed() == failed
 
 
 @pytest.mark.parametrize("library", ["runtime.c", "nvml.c"])

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fbgemm_gpu.split_embedding_configs import SparseType
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torchrec import PoolingType
 
 from systems.contract import Counters, MemoryUse, OptimizerKind, SparseOptimizer, Tier
 from systems.fbgemm.tbe import TBE, build_tbe, tbe_anatomy, tbe_placement, tbe_states
-from systems.fbgemm.uvm_cache import cached_uvm_counters, set_tbe_counting
+from systems.fbgemm.uvm_cache import cached_uvm_counters
 from systems.unique_counter import UniqueCounter
 from tests.contract.scenes import table
 from tests.unit.systems.specs import batch, spec
@@ -115,27 +115,6 @@ def test_lfu_knows_its_misses_and_nothing_of_its_traffic() -> None:
     tbes = [with_stats([0] * 6, 8, misses=7), with_stats([0] * 6, 8, misses=4)]
     found = cached_uvm_counters(tbes, spec=spec(table("t", 100, 8), policy="lfu"), counted=observed(2))
     assert found == Counters(steps=2, lookups=8, unique_ids=6, unique_misses=11)
-
-
-@pytest.mark.parametrize("policy", ["lru", "lfu"])
-def test_without_counted_steps_nothing_is_claimed(policy: str) -> None:
-    setting = spec(table("t", 100, 8), policy=policy)
-    found = cached_uvm_counters([with_stats([9] * 6, 8, misses=7)], spec=setting, counted=observed(0))
-    assert found == Counters(steps=0)
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_counting_switches_the_statistics_that_the_policy_fills(enabled: bool) -> None:
-    for algorithm in CacheAlgorithm:
-        tbe = SimpleNamespace(
-            cache_algorithm=algorithm,
-            gather_uvm_cache_stats=None,
-            record_cache_metrics=SimpleNamespace(record_cache_miss_counter=None),
-        )
-        set_tbe_counting([tbe], enabled=enabled)
-        lru = algorithm is CacheAlgorithm.LRU
-        assert tbe.gather_uvm_cache_stats == (enabled if lru else None)
-        assert tbe.record_cache_metrics.record_cache_miss_counter == (None if lru else enabled)
 
 
 def cached_tbe() -> SimpleNamespace:

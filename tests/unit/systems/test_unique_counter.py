@@ -1,6 +1,6 @@
 """Counting distinct rows for systems without counters of their own."""
 
-from systems.contract import Counters, OptimizerKind, SparseOptimizer
+from systems.contract import OptimizerKind, SparseOptimizer
 from systems.unique_counter import UniqueCounter
 from tests.contract.scenes import table
 from tests.unit.systems.specs import batch
@@ -16,28 +16,6 @@ def counter(batches: int = 1) -> UniqueCounter:
     for _ in range(batches):
         counting.observe(BATCH)
     return counting
-
-
-def test_nothing_is_counted_unless_enabled() -> None:
-    idle = UniqueCounter(TABLES)
-    idle.observe(BATCH)
-    assert idle.steps == 0
-    for found in (idle.all_resident(), idle.uncached_uvm(SGD), idle.counters()):
-        assert found == Counters(steps=0)
-
-
-def test_a_row_of_two_features_of_one_table_is_one_row_and_counts_add_up_until_a_reset() -> None:
-    counting = counter(batches=3)
-    assert (counting.steps, counting.lookups, counting.unique_ids) == (3, 3 * 7, 3 * (2 + 2))  # a: 3, 4; b: 1, 2
-    counting.reset()
-    assert (counting.steps, counting.lookups, counting.unique_ids) == (0, 0, 0)
-    assert counting.enabled
-
-
-def test_resident_rows_miss_nothing_and_move_nothing() -> None:
-    found = counter().all_resident()
-    assert (found.unique_misses, found.lookup_misses, found.rows_fetched, found.bytes_written_back) == (0, 0, 0, 0)
-    assert found.per_table == {"a": (2, 0), "b": (2, 0)}
 
 
 def test_uncached_uvm_reads_every_occurrence_and_again_every_row_in_backward() -> None:

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 
 from workloads import progress
 from workloads.__main__ import app
-from workloads.describe import ALL_TABLES, WINDOWS, WorkingSets, top_share
+from workloads.describe import ALL_TABLES, WINDOWS, WorkingSets
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
 
-COUNTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 1 << 40)), max_size=60)
 TABLES = (5, 30)
 
 
@@ -91,15 +90,6 @@ def raw_rows(file):
 def test_figures_of_prepared_rows_equal_those_of_the_raw_file(folder):
     raw, names = raw_rows(folder.parent / "train.txt")
     assert_describes(described(folder, "--batch-size", 64), raw, names, batch_size=64)
-
-
-def test_figures_of_real_rows_equal_those_of_the_raw_file(samples, tmp_path):
-    file = samples / "criteo_kaggle_sample.tsv.gz"
-    if not file.exists():
-        pytest.skip(f"{file} is absent")
-    raw, names = raw_rows(file)
-    found = described(prepared(tmp_path, "criteo_kaggle", file), "--batch-size", 256)
-    assert_describes(found, raw, names, batch_size=256)
 
 
 def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):
@@ -186,14 +176,6 @@ def test_synthetic_stream_is_described_as_its_seed_draws_it():
         bags = [batch.features[table["table"]] for batch in batches]
         ids = torch.cat([bag.values() for bag in bags])
         assert (table["accesses"], table["distinct"]) == (len(ids), len(ids.unique()))
-
-
-@given(COUNTS, st.sampled_from([0.001, 0.1, 0.5, 1.0]))
-def test_top_share_is_that_of_the_sorted_counts_rounded_up_to_whole_ids(counts, share):
-    falling = sorted((count for count in counts if count), reverse=True)
-    top = falling[: int(np.ceil(round(len(falling) * share, 6)))]
-    found = top_share(np.array(falling, np.int64), share)
-    assert found == (sum(top) / sum(falling) if falling else None)
 
 
 @given(st.lists(st.tuples(*(st.lists(st.integers(0, rows - 1), max_size=9) for rows in TABLES)), max_size=80))

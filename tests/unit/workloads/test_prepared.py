@@ -71,14 +71,27 @@ def test_workload_describes_itself(original):
     assert workload.digest == hashlib.sha256((original / "manifest.json").read_bytes()).hexdigest()
 
 
-def test_frequencies_are_the_accesses_of_the_training_batches(original):
-    workload = PreparedWorkload.open(original, batch_size=84)
-    ids = workload.batch(0).features.values().reshape(26, 84)
-    frequencies = workload.frequencies()
-    assert list(frequencies) == [name for name, _ in workload.tables]
-    for (name, rows), row in zip(workload.tables, ids, strict=True):
-        assert frequencies[name].dtype == torch.int64
-        assert torch.equal(frequencies[name], torch.bincount(row, minlength=rows))
+@pytest.mark.parametrize("prefix", [0.01, 0.25, 1.0])
+def test_frequencies_of_a_prefix_are_those_of_its_training_rows_alone(original, prefix):
+    workload = PreparedWorkload.open(original, batch_size=1)
+    expected = {name: torch.zeros(count, dtype=torch.int64) for name, count in workload.tables}
+    for index in range(round(prefix * 84)):
+        for name, bags in workload.batch(index).features.to_dict().items():
+            expected[name][bags.values()] += 1
+    found = workload.frequencies(prefix)
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[name], counts) and counts.dtype == torch.int64 for name, counts in expected.items())
+    small = workload.shrunk(max_table_rows=6, batch_size=1).frequencies(prefix)
+    assert torch.equal(
+        small["C5"], torch.zeros(6).long().index_add(0, torch.arange(found["C5"].numel()) % 6, found["C5"])
+    )
+
+
+@pytest.mark.parametrize("prefix", [0.0, -0.1, 1.01, float("nan")])
+def test_prefix_out_of_range_is_refused(original, prefix):
+    workload = PreparedWorkload.open(original, batch_size=1)
+    with pytest.raises(ValueError, match=r"prefix is .*: give a share of the training split, above 0 to 1"):
+        workload.frequencies(prefix)
 
 
 def test_shrunk_copy_folds_ids_and_frequencies_alike(original):

@@ -46,18 +46,6 @@ def test_look_ahead_never_beats_the_minimum(tmp_path: Path) -> None:
         assert found[f"{policy}, look-ahead 64"]["unique_misses"] <= found[f"{policy}, look-ahead 0"]["unique_misses"]
 
 
-def test_steps_of_a_miss_cost_run_miss_what_they_say() -> None:
-    system = steps.cached(1_000_000, 50_000, 4, 24_000)
-    stream = steps.sliding(1_000_000, 15_000, 5_000, 24_000)
-    for step, batch in zip(range(8), stream, strict=False):
-        if step == 4:
-            system.reset_counters()
-        system(batch)
-    counters = system.counters()
-    assert counters.unique_ids == 4 * 20_000
-    assert counters.unique_misses == 4 * 5_000
-
-
 def test_systems_alone_take_as_many_turns_each_with_the_model_that_is_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "alone.json"
     words = "--scale smoke --workloads avazu --turns 2 --steps 3 --bottom-mlp 16 --top-mlp 24,1 --out"

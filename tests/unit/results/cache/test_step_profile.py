@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import step_profile
-from step_profile import device_figures, device_spans, united
+from step_profile import device_figures, device_spans
+
+from suite.records.environment import VIRTUAL_DEVICE
 
 
 def event(kind: str, name: str, start_us: float, length_us: float) -> dict[str, object]:
@@ -39,10 +41,6 @@ def test_copies_under_kernels_are_hidden_and_the_rest_is_exposed() -> None:
     )
 
 
-def test_spans_that_touch_are_one() -> None:
-    assert united([(3.0, 4.0), (0.0, 1.0), (1.0, 2.0)]) == [(0.0, 2.0), (3.0, 4.0)]
-
-
 @pytest.mark.parametrize(
     ("system", "parts"),
     [
@@ -72,3 +70,13 @@ def test_the_command_leaves_a_record_whose_parts_lie_within_the_step(
 def test_other_systems_are_refused() -> None:
     with pytest.raises(SystemExit, match="full_gpu is no variant of freq_cache"):
         step_profile.main(["--scale", "smoke", "--device", "cpu", "--system", "full_gpu"])
+
+
+def test_a_virtual_device_has_no_times_and_leaves_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"environment": {"gpu": VIRTUAL_DEVICE}, "step_ms": 1.0}
+    monkeypatch.setattr(step_profile, "profiled", lambda *_, **__: record)
+    step_profile.main(["--scale", "smoke", "--device", "cpu", "--out", str(tmp_path / "profile.json")])
+    assert capsys.readouterr().out == "the steps ran; virtual device: no speed\n"
+    assert not list(tmp_path.iterdir())

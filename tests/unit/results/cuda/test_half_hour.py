@@ -79,15 +79,6 @@ def test_a_run_goes_on_where_the_time_ended_it_and_past_what_failed(run: HalfHou
     assert run.printed(1) == ["one"]
 
 
-def test_a_step_that_was_cut_off_twice_lets_others_go_first(run: HalfHour) -> None:
-    run.page("python -c 'import time; time.sleep(60)'\n   python -c 'print(4)'")
-    for _ in range(2):
-        run.run("--minutes", MINUTES)
-        assert run.ended[3:] == ["cut off"]
-    run.run("--minutes", MINUTES)
-    assert run.ended[3:] == ["cut off", "ended"]
-
-
 def test_a_step_that_takes_longer_than_its_page_allows_has_failed(
     run: HalfHour, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,14 +48,6 @@ def test_tables_larger_than_memory_are_zero_and_cost_nothing(monkeypatch: pytest
     pages.close()
 
 
-def test_no_device_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import measure_memory
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="no CUDA device"):
-        measure_memory.main(["--out", str(tmp_path / "memory.json")])
-
-
 def asked(**changes: Any) -> argparse.Namespace:
     values = {"systems": "all", "workloads": "avazu", "optimizer": "sgd", "cache_ratio": 0.01, "scale": "full"}
     return argparse.Namespace(**{**values, **changes})

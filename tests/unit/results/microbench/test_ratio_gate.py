@@ -72,22 +72,6 @@ def test_limit_is_the_worst_ratio_seen_with_headroom_and_names_what_was_seen(fil
     assert (limits["plan"]["beside"], limits["plan"]["units"], limits["plan"]["threads"]) == ("gather", 1_000, 1)
 
 
-def test_limits_say_where_their_runs_were_measured(files: Files) -> None:
-    run = run_of([2.0], [1.0])
-    run["benchmarks"][1]["extra_info"]["load_average"] = 3.5
-    files.gate(run, run_of([2.0], [1.0]), write=True)
-    first, second = json.loads(files.limits.read_text())["runs"]
-    assert (first["cpu"], first["cores"], first["code"]) == ("EPYC", 2, "c0de")
-    assert (first["load_average"], second["load_average"]) == (3.5, 0.5)
-    assert first["measured_at"] == run["datetime"]
-
-
-def test_ratio_is_the_median_over_pairs_of_rounds(files: Files) -> None:
-    run = ratio_gate.Run.model_validate(run_of([2.0, 30.0, 4.0], [1.0, 10.0, 1.0]))
-    found = ratio_gate.ratios_of(run, files.folder)["plan"]
-    assert (found.ratio, found.seconds, found.beside_seconds) == (3.0, 4.0, 1.0)
-
-
 def test_a_machine_ten_times_slower_passes(files: Files) -> None:
     files.gate(run_of([2.0], [1.0]), write=True)
     assert files.gate(run_of([20.0], [10.0])) == 0
@@ -101,18 +85,6 @@ def test_exit_code_turns_one_just_beyond_the_limit(files: Files, own: float, cod
     assert ("BEYOND" in files.out) == ("beyond the limit: plan" in files.error) == bool(code)
 
 
-def test_one_bad_run_of_several_is_enough(files: Files) -> None:
-    files.gate(run_of([2.0], [1.0]), write=True)
-    assert files.gate(run_of([2.0], [1.0]), run_of([9.0], [1.0]), run_of([2.0], [1.0])) == ratio_gate.BEYOND
-
-
-def test_names_with_brackets_are_printed_whole(files: Files) -> None:
-    run = run_of([2.0], [1.0])
-    run["benchmarks"][0]["name"] = "test_replay[cache[policy=lru]]"
-    assert files.gate(run, write=True) == 0
-    assert "test_replay[cache[policy=lru]]" in files.out
-
-
 def without(run: dict[str, Any], *keys: str) -> dict[str, Any]:
     """A run whose first benchmark lacks the field that keys lead to."""
     entry = run["benchmarks"][0]
@@ -124,7 +96,6 @@ def without(run: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 BAD_RUNS = {
     "cut short": ('{"benchmarks": [', "Invalid JSON"),
-    "no object": ([1], "Input should be an object"),
     "nothing measured": ({"datetime": "", "benchmarks": []}, "benchmarks: List should have at least 1 item"),
     "nothing of ours": (
         {"datetime": "", "benchmarks": [benchmark("gather", [1.0], role="bound")]},
@@ -145,12 +116,9 @@ BAD_RUNS = {
         "which is neither a peer nor a bound",
     ),
     "no other side": (without(run_of([1.0], [1.0]), "extra_info", "beside"), "plan has no other side"),
-    "no role": (without(run_of([1.0], [1.0]), "extra_info", "role"), "extra_info.role: Field required"),
     "no raw rounds": (without(run_of([1.0], [1.0]), "stats", "data"), "stats.data: Field required"),
-    "no name": (without(run_of([1.0], [1.0]), "name"), "name: Field required"),
     "rounds lost": (run_of([1.0, 1.0], [1.0]), "plan has 2 rounds and gather beside it 1"),
     "no time at all": (run_of([0.0], [1.0]), "greater than 0"),
-    "not a time": (run_of(["soon"], [1.0]), "valid number"),
     "twice": ({"datetime": "", "benchmarks": run_of([1.0], [1.0])["benchmarks"] * 2}, "two benchmarks have one name"),
     "less work beside": (
         {
@@ -198,8 +166,6 @@ def test_benchmark_without_limit_and_limit_without_benchmark_are_errors(files: F
     ("changed", "message"),
     [
         ({"units": 5}, "units 5 instead of 1000"),
-        ({"threads": 8}, "threads 8 instead of 1"),
-        ({"device": "cuda"}, "cuda"),
         ({"clock": "time.perf_counter"}, "clock time.perf_counter instead of time.process_time"),
     ],
 )
@@ -218,7 +184,7 @@ def test_limits_are_not_made_from_runs_of_different_benchmarks(files: Files) -> 
     assert not files.limits.exists()
 
 
-@pytest.mark.parametrize("limits", ["[]", '{"limits": []}', '{"limits": {"plan": {"limit": 2}}}', "{"])
+@pytest.mark.parametrize("limits", ['{"limits": {"plan": {"limit": 2}}}', "{"])
 def test_damaged_limits_are_refused(files: Files, limits: str) -> None:
     files.limits.write_text(limits)
     assert files.gate(run_of([2.0], [1.0])) == ratio_gate.UNUSABLE
@@ -228,12 +194,6 @@ def test_damaged_limits_are_refused(files: Files, limits: str) -> None:
 def test_committed_run_is_within_the_committed_limits() -> None:
     (run,) = COMMITTED.glob("benchmark_*.json")
     assert ratio_gate.main([str(run)]) == 0
-
-
-def test_committed_limits_say_how_loaded_each_run_was() -> None:
-    content = json.loads(ratio_gate.LIMITS.read_text())
-    assert len(content["runs"]) == len(next(iter(content["limits"].values()))["seen"])
-    assert all(run["load_average"] >= 0 for run in content["runs"])
 
 
 def test_committed_limits_follow_from_the_ratios_beside_them() -> None:

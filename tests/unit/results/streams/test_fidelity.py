@@ -63,17 +63,6 @@ def test_integer_columns_of_a_synthetic_batch_are_missing_where_their_values_are
         assert gaps.all() or values[~gaps].any()
 
 
-@pytest.mark.slow
-def test_rows_that_share_no_id_fail_every_figure(dataset, real):
-    nowhere = {name: np.zeros(real.count, bool) for name in real.gaps}
-    unique = Rows({name: np.arange(ids.size) for name, ids in real.ids.items()}, {}, nowhere)
-    lines = [
-        line for line in compare(dataset, "", real, unique, bounded=True) if not line.figure.startswith(MIXED_PAIR)
-    ]
-    holding = {line.figure for line in lines if line.holds}
-    assert holding <= {"distinct ids of device_ip"}  # nine real rows of ten have an address of their own
-
-
 def test_expected_distinct_ids_of_a_subset_are_the_mean_over_all_subsets():
     ids = [0, 0, 0, 1, 1, 2, 3]
     subsets = list(itertools.combinations(range(len(ids)), 3))

@@ -80,11 +80,6 @@ def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, m
         assert share == pytest.approx(column["top1"], abs=1e-4), name
 
 
-def test_profile_of_an_unknown_table_is_refused():
-    with pytest.raises(KeyError, match="C99"):
-        load_profile("avazu", rows={"C99": 5})
-
-
 @pytest.mark.parametrize("rows", [900, 60_000])
 def test_expected_distinct_matches_the_sum_over_all_ranks(rows):
     law = RankLaw(rows=rows, head=(0.3, 0.1, 0.05), exponent=1.05, shift=10.0)

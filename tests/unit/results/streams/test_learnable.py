@@ -7,7 +7,7 @@ import learnable
 import pytest
 from learnable import ALL_ROWS, NO_EMBEDDINGS, SYSTEMS, failures, train_epoch
 
-from suite.records.scales import SMALL, SMOKE
+from suite.records.scales import SMOKE
 from systems.contract import OptimizerKind
 from workloads.schema import SCHEMAS
 
@@ -51,8 +51,3 @@ def test_script_stores_what_it_measured_and_tells_bad_options(monkeypatch, tmp_p
     with pytest.raises(SystemExit):
         learnable.main([*script, "--datasets", "movielens"])
     assert "--datasets movielens: choose from criteo_kaggle" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("scale", [SMOKE, SMALL])
-def test_epoch_is_a_whole_number_of_batches(scale):
-    assert scale.epoch_samples % scale.batch_size == 0

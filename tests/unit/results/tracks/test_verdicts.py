@@ -19,12 +19,6 @@ def test_who_misses_least_is_sought_among_those_that_learn() -> None:
     assert "static frequencies miss 20 % less than it, those of the first tenth 33 % more than it" in said
 
 
-def test_what_is_within_two_percent_is_as_much() -> None:
-    said = drift_board.verdict(stream(lfu=[198.0] * 9), 4)
-    assert said.startswith("`lfu` misses least of what learns by itself, 1.98 times the optimum; ")
-    assert "static frequencies miss as much as it" in said
-
-
 def test_misses_while_the_cache_fills_are_in_no_sum() -> None:
     made = stream(lru=[900.0, 900, 900, *[150] * 6])
     assert drift_board.levels(made)["lru"] == 150

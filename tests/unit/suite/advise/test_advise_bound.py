@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from advise_scenes import PowerTrace, case
 
-from suite.advise.advise import steady_span
 from suite.advise.bound import EXAMPLES, Counts, Hardware, LeastSeconds, NoBound, Replays, least_seconds, load_hardware
 from suite.records.command_line import BadOption
 from suite.simulate.models import registry as models
@@ -97,30 +96,6 @@ def test_cache_is_replayed_with_its_policy_its_look_ahead_and_its_slots() -> Non
     assert found.misses == tally.unique_misses / 4
     assert (found.fetched, found.written_back) == (tally.rows_fetched / 4, tally.rows_written_back / 4)
     assert 0 < found.misses < found.distinct < 192
-
-
-def test_systems_without_a_cache_move_nothing_by_their_misses() -> None:
-    counts = Replays(PowerTrace(batches=6), SPAN).counts(case("full_gpu"))
-    assert 0 < counts.distinct < 192
-    assert counts[1:] == (0, 0, 0, False)
-
-
-def test_equal_caches_are_replayed_once() -> None:
-    trace = PowerTrace(batches=4)
-    replays = Replays(trace, Span(counted_from=1, stop=4))
-    replays.counts(case("freq_cache[policy=lfu]"))
-    before = trace.asked
-    replays.counts(case("freq_cache[policy=lfu,tier=file]"))
-    assert trace.asked == before
-    replays.counts(case("freq_cache[policy=lru]"))
-    assert trace.asked > before
-
-
-def test_a_third_of_a_span_is_left_uncounted() -> None:
-    trace = PowerTrace(batches=90)
-    assert steady_span(trace) == Span(counted_from=30, stop=90)
-    assert steady_span(trace, batches=2) == Span(counted_from=0, stop=2)
-    assert steady_span(PowerTrace(batches=1)) == Span(counted_from=0, stop=1)
 
 
 # files

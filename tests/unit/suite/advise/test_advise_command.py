@@ -116,7 +116,6 @@ def test_what_was_decided_for_the_user_is_told(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--workload", "criteo"), "--workload: unknown workload 'criteo': did you mean"),
-        (("--workload", ","), "--workload: none named: give all, or some of criteo_kaggle"),
         (("--workload", "all"), "--workload: give one of criteo_kaggle, avazu"),
         (("--device-memory", "much"), "--device-memory: 'much' is not a size"),
         (
@@ -125,11 +124,8 @@ def test_what_was_decided_for_the_user_is_told(tmp_path: Path) -> None:
         ),
         (("--systems", "freq_cash"), "unknown system 'freq_cash': did you mean freq_cache"),
         (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lru"),
-        (("--systems", ","), "--systems: none named"),
         (("--cache-ratio", "0.1,2"), "--cache-ratio: 2 is out of range"),
-        (("--cache-ratio", "some"), "--cache-ratio: some is out of range"),
         (("--batches", "1"), "--batches"),
-        (("--embedding-dim", "5"), "--embedding-dim: 5 is out of range"),
         (("--tf32",), "--tf32 is of NVIDIA devices"),
     ],
 )

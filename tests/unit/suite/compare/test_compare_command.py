@@ -88,11 +88,6 @@ def test_changes_stand_in_order_of_importance_in_one_table(paths):
     assert positions == sorted(positions), flat
 
 
-def test_ratio_of_the_table_is_the_one_computed_independently(paths):
-    ratio, low, high = welch_interval([700_000, 690_000, 695_000], [820_000, 838_000, 829_000])
-    assert f": x {ratio:.3f} ({low:.3f} to {high:.3f})" in run(*paths, columns=200).stdout
-
-
 def test_json_is_one_object_with_every_cell(paths):
     result = run(*paths, "--json", "--fail-if-slower", "10%")
     content = json.loads(result.stdout)

@@ -1,13 +1,11 @@
-import json
 import os
 
 import pytest
 from compare_scenes import NEXT_DAY, STEADY, run_at
 
 from suite.compare.runs import NoComparison, read_run
-from suite.records.record import Status
 from suite.records.store import RecordStore
-from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, shuffled, verification
+from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, shuffled
 
 
 def test_run_is_a_results_directory_or_a_directory_of_records_of_any_name(tmp_path):
@@ -33,22 +31,6 @@ def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
     for records in ([older, newer], [newer, older]):
         run = read_run("RUN_A", run_at(tmp_path, shuffled(records)))
         assert [row.ratio.value for row in run.rows] == [pytest.approx(0.8)]
-
-
-def test_system_with_a_wrong_answer_has_no_speed(tmp_path):
-    wrong = record("cache", round=2, status=Status.WRONG_ANSWER, checked=verification(passed=False, difference=0.3))
-    run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), wrong]))
-    assert [row.ratio for row in run.rows] == [None]
-
-
-def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
-    folder = run_at(tmp_path, rounds("cache", STEADY)) / "records"
-    newer = json.loads(RecordStore(tmp_path).path(rounds("cache", STEADY)[0]).read_text()) | {"schema_version": 99}
-    for name, text in (("torn", "{"), ("foreign", '{"a": 1}'), ("newer", json.dumps(newer))):
-        (folder / f"{name}.json").write_text(text)
-    run = read_run("RUN_A", tmp_path)
-    assert len(run.files) == 3
-    assert {problem.path.stem for problem in run.problems} == {"torn", "foreign", "newer"}
 
 
 def test_path_without_a_record_says_what_to_give(tmp_path):

@@ -3,7 +3,6 @@ from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, run
 
 from suite.compare.compare import compare
 from suite.compare.runs import NoComparison, read_run
-from suite.records.record import Status
 from tests.unit.suite.fabricate import environment, record, rounds
 
 
@@ -64,33 +63,10 @@ def test_runs_that_mix_machines_are_compared_machine_by_machine(tmp_path):
     assert found.warnings == ()
 
 
-def test_machine_that_one_run_lacks_is_left_out_and_named(tmp_path):
-    before = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
-    found = compared(tmp_path, before, later("cache", STEADY))
-    assert labels(found) == ["cache x criteo_kaggle, gpumachine"]
-    assert labels(found, "left_only") == ["cache x criteo_kaggle, othermachine"]
-
-
 def test_nobody_guesses_which_of_several_machines_belong_together(tmp_path):
     before = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
     with pytest.raises(NoComparison, match=r"differ in machine gpumachine, othermachine against third; .* give each"):
         compared(tmp_path, before, later("cache", STEADY, where=environment(machine="third")))
-
-
-def test_threads_are_matched_like_machines(tmp_path):
-    few, many = environment(threads=2), environment(threads=16)
-    before = [*rounds("cache", STEADY, where=few), *rounds("cache", scaled(5), where=many)]
-    found = compared(tmp_path, before, later("cache", STEADY, where=few))
-    assert [row.ratio.value for row in found.both["row_a"]] == [pytest.approx(1, rel=1e-3)]
-    assert len(labels(found, "left_only")) == 1
-
-
-def test_other_threads_are_compared_and_called_out(tmp_path):
-    few, many = environment(threads=2), environment(threads=16)
-    found = compared(tmp_path, rounds("cache", STEADY, where=few), later("cache", STEADY, where=many))
-    assert labels(found) == ["cache x criteo_kaggle"]
-    assert found.differences == (("threads", "2", "16"),)
-    assert any("have other threads" in warning for warning in found.warnings)
 
 
 def test_the_same_records_twice_are_refused(tmp_path):
@@ -99,22 +75,9 @@ def test_the_same_records_twice_are_refused(tmp_path):
         compare(read_run("RUN_A", root), read_run("RUN_B", root / "records"))
 
 
-def test_nothing_in_common_names_the_options_that_differ(tmp_path):
-    with pytest.raises(NoComparison, match=r"they differ in scale full against small; seed 1 against 2; run the same"):
-        compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, setting={"seed": 2, "scale": "small"}))
-
-
 def test_nothing_in_common_names_the_cells_that_each_has(tmp_path):
     before = [record("cache"), record("other", setting={"workload": "avazu"})]
     after = [record("other"), record("cache", setting={"workload": "avazu"})]
     message = r"they differ in cell cache x criteo_kaggle, other x avazu against cache x avazu, other x criteo_kaggle;"
     with pytest.raises(NoComparison, match=message):
         compared(tmp_path, before, after)
-
-
-def test_cells_that_failed_are_matched_too(tmp_path):
-    found = compared(
-        tmp_path, [record("cache", status=Status.TIMEOUT)], later("cache", [1.0], status=Status.TIMEOUT, reason="slow")
-    )
-    assert labels(found) == ["cache x criteo_kaggle"]
-    assert found.changes.empty

@@ -1,9 +1,8 @@
 import pytest
-from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, scaled, welch_interval
+from compare_scenes import STEADY, compared, later, scaled, welch_interval
 
-from suite.compare.compare import SPEED, Unjudged
-from suite.records.record import Status
-from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
+from suite.compare.compare import Unjudged
+from tests.unit.suite.fabricate import BASELINE, rounds
 
 DAY = "2026-11-01T12:00:00+00:00"
 
@@ -26,32 +25,6 @@ def test_ratio_and_interval_are_those_computed_independently(tmp_path):
     assert (speed["row_a"].builds, speed["row_b"].builds) == (9, 12)
 
 
-def test_slower_come_before_faster_and_larger_before_smaller(tmp_path):
-    factors = {"a": 1.2, "b": 0.9, "c": 1.0, "d": 0.5, "e": 3.0}
-    found = compared(
-        tmp_path,
-        [one for name in factors for one in rounds(name, STEADY)],
-        [one for name, factor in factors.items() for one in later(name, scaled(factor))],
-    )
-    assert set(found.changes["quantity"]) == {SPEED}
-    assert [label[0] for label in found.changes["label"]] == ["d", "b", "e", "a"]
-
-
-def test_one_round_of_several_builds_has_an_interval(tmp_path):
-    found = compared(tmp_path, rounds("cache", [BASELINE]), later("cache", [0.9 * BASELINE]))
-    assert slower(speed_of(found, "cache"))
-    assert speed_of(found, "cache")["row_b"].builds == 3
-
-
-def test_single_build_is_never_beyond_noise(tmp_path):
-    once = {"setting": {"builds": 1}}
-    found = compared(tmp_path, rounds("cache", [BASELINE], **once), later("cache", [0.01 * BASELINE], **once))
-    assert (bool(speed_of(found, "cache")["beyond_noise"]), speed_of(found, "cache")["unjudged"]) == (
-        False,
-        Unjudged.NO_INTERVAL,
-    )
-
-
 def test_machine_that_slowed_down_with_the_baseline_is_no_slower_code(tmp_path):
     found = compared(
         tmp_path,
@@ -70,28 +43,8 @@ def test_machine_that_slowed_down_with_the_baseline_is_no_slower_code(tmp_path):
     assert [baseline[name].steps_per_s for name in ("row_a", "row_b")] == [pytest.approx(100), pytest.approx(50)]
 
 
-def test_wrong_baseline_measures_nobody(tmp_path):
-    wrong = record("full_gpu", round=2, status=Status.WRONG_ANSWER, checked=verification(passed=False))
-    before = [*rounds("full_gpu", [BASELINE] * 2), wrong, *rounds("cache", STEADY)]
-    found = compared(tmp_path, before, [*later("full_gpu", [BASELINE] * 3), *later("cache", STEADY)])
-    assert speed_of(found, "cache")["unjudged"] is Unjudged.NO_BASELINE
-
-
-def test_system_that_computes_as_another_has_no_speed(tmp_path):
-    same = [record("fbgemm_uvm", same_kernel_as="full_gpu", started_at=day) for day in (DAY, NEXT_DAY)]
-    found = compared(tmp_path, same[:1], same[1:])
-    assert found.cells["unjudged"].to_list() == [Unjudged.NOT_MEASURED]
-    assert found.changes.empty
-
-
 def test_records_copied_from_one_run_to_the_other_are_no_second_measurement(tmp_path):
     shared = rounds("cache", STEADY)
     found = compared(tmp_path, shared, [*shared, *later("cache", STEADY, setting={"seed": 2})])
     assert found.both["unjudged"].to_list() == [Unjudged.SAME_RECORDS]
     assert found.both["ratio"].isna().all()
-
-
-def test_speeds_of_two_machines_are_shown_and_decide_nothing(tmp_path):
-    found = compared(tmp_path, rounds("cache", STEADY), later("cache", scaled(0.75), where=OTHER_MACHINE))
-    speed = speed_of(found, "cache")
-    assert (speed["ratio"], speed["unjudged"]) == (pytest.approx(0.75), Unjudged.ANOTHER_MACHINE)

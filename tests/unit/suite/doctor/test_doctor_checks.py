@@ -9,7 +9,7 @@ import pytest
 
 from suite import doctor
 from suite.doctor import Level, examine, load
-from suite.records.environment import Gpu
+from suite.records.environment import VIRTUAL_DEVICE, Gpu
 from suite.records.measured import Conditions, MachineState
 
 CPU = "sys/devices/system/cpu"
@@ -104,7 +104,6 @@ def test_directory_needs_room_on_a_disk(monkeypatch, tmp_path, free_bytes, kind,
     [
         (VERSIONS, "ok", "torch 2.13.0+cpu"),
         (CUDA, "ok", "fbgemm-gpu 1.8.0"),
-        (CUDA | {"fbgemm-gpu": "1.7.0"}, "problem", "belong fbgemm 1.8 and torch"),
         (CUDA | {"torch": "2.14.0"}, "problem", "belong fbgemm 1.9 and torchrec 1.9"),
         (CUDA | {"torch": "2.15.0"}, "warning", "none of 2.11, 2.12, 2.13, 2.14"),
         (CUDA | VERSIONS, "problem", "overwritten each other's files"),
@@ -147,6 +146,12 @@ TAKEN = SimpleNamespace(total=8 * 10**10, used=2 * 10**9)
 def test_gpu_is_alone_and_its_link_is_whole(check, replaced, level, words):
     found, text = said(check(nvml(**replaced), "handle"))
     assert (found, words in text) == (level, True), text
+
+
+def test_a_virtual_device_has_no_speed_of_its_link(monkeypatch):
+    monkeypatch.setattr(doctor, "visible_gpu", lambda: Gpu(model=VIRTUAL_DEVICE))
+    link = examine(seconds=0.01)["GPU link"]
+    assert (link.level, link.seen) == (Level.UNKNOWN, "virtual device: no speed")
 
 
 def test_gpu_is_asked_where_there_is_one_and_a_silent_driver_is_told(monkeypatch):

@@ -39,14 +39,10 @@ def test_code_digest_changes_with_any_source_file_its_name_and_its_content(proje
 @pytest.mark.parametrize(
     ("file", "undone"),
     [
-        ("suite/run/console/live.py", False),
         ("suite/tables/new.py", False),
-        ("suite/report/page/page.py", False),
         ("suite/advise/hardware/new.json", False),
         ("suite/run/tables.py", True),
-        ("suite/simulate/new.py", True),
         ("systems/report/new.py", True),
-        ("systems/freq_cache/frames.py", True),
     ],
 )
 def test_presenting_code_is_told_by_its_folder_and_never_by_its_name(project: Path, file: str, undone: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from suite.records import environment
-from suite.records.environment import capture, cpu_model, git_state, installed_versions, machine_digest
+from suite.records.environment import git_state, machine_digest
 
 
 class FakeNvmlError(Exception):
@@ -68,14 +68,6 @@ def test_capture_describes_this_machine_without_importing_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_gpu_is_described_by_nvml(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    captured = capture(threads=1, project=project)
-    assert (captured.gpu, captured.gpu_memory_bytes) == ("NVIDIA small", 16 * 2**30)
-    assert (captured.driver, captured.cuda) == ("570.10", "12.8")
-
-
 @pytest.mark.parametrize(
     ("visible", "model"), [("1,0", "NVIDIA big"), ("GPU-1", "NVIDIA big"), ("", None), ("-1", None)]
 )
@@ -117,13 +109,6 @@ def test_without_nvml_the_driver_files_name_the_gpu(tmp_path: Path) -> None:
     assert environment._gpu_from_proc("1", tmp_path) is None
 
 
-def test_cpu_model_is_the_kernels_name_of_it_or_its_architecture(tmp_path: Path) -> None:
-    sheet = tmp_path / "cpuinfo"
-    sheet.write_text("processor : 0\nmodel name\t: AMD EPYC  7543\n\nprocessor : 1\nmodel name\t: another\n")
-    assert cpu_model(sheet) == "AMD EPYC 7543"
-    assert cpu_model(tmp_path / "absent")
-
-
 def test_machine_digest_ignores_a_few_megabytes_and_nothing_else() -> None:
     base = {"cpu": "a", "cores": 8, "memory_bytes": 64 * 2**30, "gpu": "H100"}
     digest = machine_digest(**base)
@@ -139,10 +124,6 @@ def test_container_limit_below_the_machines_memory_counts(monkeypatch: pytest.Mo
     total = environment.usable_memory_bytes()
     limit.write_text("1048576\n")
     assert environment.usable_memory_bytes() == 1048576 < total
-
-
-def test_absent_packages_are_left_out() -> None:
-    assert list(installed_versions(("numpy", "no-such-distribution-anywhere"))) == ["numpy"]
 
 
 def test_commit_is_none_outside_git_and_without_it_and_inside_another_repository(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.record import Status
-from suite.records.store import RecordStore, StoreError, read_content, to_record, to_text, write_atomically
+from suite.records.store import RecordStore, StoreError, to_record, to_text, write_atomically
 from tests.unit.suite.fabricate import gpu_run, record, shuffled
 
 
@@ -38,12 +37,6 @@ def test_file_name_says_what_the_record_is_and_cannot_leave_the_directory(store:
     assert store.write(record("../../evil/name")).parent == store.directory
 
 
-def test_later_run_of_the_same_cell_replaces_the_earlier(store: RecordStore) -> None:
-    store.write(record(status=Status.TIMEOUT, reason="took longer than 60 s"))
-    store.write(record())
-    assert [one.status for one in store.load_all()[0]] == [Status.OK]
-
-
 def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
     diverged = record()
     assert diverged.measurement is not None
@@ -62,14 +55,11 @@ def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
         (b"", "cut short"),
         (b'{"schema_version": 1, "key": "ab', "cut short"),
         (b"\xff\xfe\x00", "can't decode"),
-        (b"[1, 2]", "no record"),
         (b'{"hello": "world"}', "no record"),
-        (b"NaN", "no record"),
         (b'{"schema_version": 99}', "has schema version 99, this suite reads 1: read it with the suite"),
-        *((b'{"schema_version": %b}' % version, "measure it again") for version in (b"0", b"true", b"1.0", b"{}")),
+        *((b'{"schema_version": %b}' % version, "measure it again") for version in (b"0", b"true", b"{}")),
         (b'{"schema_version": 1}', "key: Field required (and"),
         (b'{"schema_version": 1, "key": "\\ud800"}', "surrogates not allowed"),
-        (b'{"schema_version": 1}\0', "is not JSON"),
         (b"[" * 200_000, "is not JSON"),
         (b"1" * 5000, "holds the integer 111111111111111111111111, which does not fit 64 bits"),
         *((b'{"schema_version": 1, "wall_s": %d}' % number, "does not fit 64 bits") for number in (2**63, -(2**64))),
@@ -139,13 +129,6 @@ def test_names_of_fields_in_older_records_are_read() -> None:
     ours = record()
     older = to_text(ours).replace('"prior_knowledge":', '"knew":').replace('"same_kernel_as":', '"computes_as":')
     assert to_record(json.loads(older)) == ours
-
-
-def test_bare_nan_is_read(store: RecordStore) -> None:
-    path = store.write(record())
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"wall_s": math.nan}))
-    assert '"wall_s": NaN' in path.read_text()
-    assert math.isnan(to_record(read_content(path)).wall_s)
 
 
 @pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])

@@ -28,13 +28,11 @@ def page(**changes: str) -> str:
     ("changes", "same"),
     [
         ({}, True),
-        ({"x": "2.0000014"}, True),
         ({"x": "2"}, True),
         ({"name": "abcdef0124"}, True),
         ({"x": "2.02"}, False),
         ({"name": "0123456789"}, False),  # the name of another part
         ({"words": "misses"}, False),
-        ({"words": "2e-05 apart"}, False),
         ({"number": "0.71470"}, False),
     ],
 )

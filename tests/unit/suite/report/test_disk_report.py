@@ -19,7 +19,7 @@ from suite.report.leaderboard import leaderboards
 from suite.report.publish import Source, publish
 from suite.report.sheets import paper_sheet
 from suite.tables import settings
-from suite.tables.disk import disk_sheet, disk_verdict
+from suite.tables.disk import disk_verdict
 from suite.tables.formatting import look
 from tests.unit.suite.report.report_scenes import disk_run, source
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, on_drive
@@ -50,18 +50,6 @@ def test_rows_on_a_drive_are_in_no_other_ranking_though_they_offload_from_the_sa
     assert papers[0].frame.equals(papers[1].frame)
 
 
-def test_the_sheet_has_a_line_per_step_budget_and_system_as_raw_numbers():
-    sheet = disk_sheet(sweep().groups)
-    assert disk_sheet(source(disk_run()).groups).tables == ()
-    frame = sheet.frame
-    assert sorted(frame["host_budget_bytes"].unique()) == [512 * MIB, GIB, 2 * GIB]
-    assert len(frame) == 2 * (4 + 4 + 3)
-    ours = frame[(frame["system"] == OURS) & (frame["host_budget_bytes"] == GIB)].set_index("step")
-    assert ours["ratio"].tolist() == pytest.approx([0.95, 0.5])
-    assert ours.loc["the embedding step alone", "over_mapped_table"] == pytest.approx(5)
-    assert all(frame["records"].str.len() > 0)
-
-
 def test_the_figure_has_a_line_per_system_with_intervals_under_that_of_full_ram():
     with look("test"):
         figure = draw(sweep())
@@ -79,13 +67,6 @@ def test_the_figure_has_a_line_per_system_with_intervals_under_that_of_full_ram(
     assert (low, high) == pytest.approx((9_500 * 0.9755, 9_500 * 1.0252), rel=1e-3)
     assert len(bars["rocksdb_table"].lines[0].get_xdata()) == 2
     assert draw(source(disk_run())) is None
-
-
-def test_one_block_of_turns_draws_points_without_bars():
-    with look("test"):
-        whole, _ = draw(source(contest(seeds=1))).axes
-    (bar, *_) = whole.containers
-    assert [len(segment) for segment in bar.lines[2][0].get_segments()] == [0]
 
 
 def test_the_page_opens_with_verdict_and_figure_and_names_no_other_baseline(tmp_path: Path):

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -68,6 +68,7 @@ def folders(tmp_path_factory):
     return both
 
 
+@settings(max_examples=12)
 @given(place=st.sampled_from(PLACES), value=st.sampled_from(STRANGE))
 @example(place=("measurement", "quality", "points", 1, "auroc"), value="Infinity")
 @example(place=("measurement", "quality", "points", 1, "auroc"), value=1e308)

@@ -17,7 +17,6 @@ from suite.report.page import page
 from suite.report.publish import Source
 from suite.report.sheets import sheets
 from suite.tables.comparison import comparison
-from suite.tables.settings import CPU_CAVEAT
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records
 from tests.unit.suite.fabricate import cpu_run, gpu_run, shuffled
 
@@ -79,28 +78,6 @@ def test_every_cell_of_every_sheet_is_on_the_page_with_the_number_it_sorts_by() 
     ]
     assert texts == expected
     assert ("0.95", "95.00 %") in cells
-
-
-def test_caveats_come_before_verdicts_and_these_before_figures_and_tables() -> None:
-    assert made(cpu_run()).index(CPU_CAVEAT) < made(cpu_run()).index('id="verdict"')
-    text = unescape(made(gpu_run(), throughput_by_bytes=SVG))
-    assert CPU_CAVEAT not in text
-    (summary,) = [block.summary for block in comparison(group_records(gpu_run())).tables]
-    assert text.index(summary) < text.index("<svg") < text.index("<table")
-
-
-def test_rows_link_to_their_records() -> None:
-    keys = [record.key for record in gpu_run() if record.cell.system == "torchrec_uvm"]
-    links = "".join(f'<a href="../records/{key}.json">{number}</a> ' for number, key in enumerate(keys, 1))
-    assert links in made(gpu_run())
-
-
-def test_figures_stand_without_prolog_and_with_ids_of_their_own() -> None:
-    text = made(gpu_run(), quality_by_bytes=SVG, miss_ratio=SVG)
-    assert text.index('id="miss_ratio-clip"') < text.index('id="quality_by_bytes-clip"')
-    assert 'clip-path="url(#miss_ratio-clip)"' in text
-    assert 'href="#miss_ratio-clip"' in text
-    assert "<!DOCTYPE svg" not in text
 
 
 def test_page_fetches_nothing_and_runs_its_own_script_alone() -> None:

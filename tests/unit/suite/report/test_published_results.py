@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.record import Status, record_key
+from suite.records.record import Status
 from suite.records.store import RecordStore
 from suite.report.publish import differences, read
 from systems.registry import DISK as DISK_SYSTEMS
@@ -98,11 +98,6 @@ def test_published_systems_agree_on_auroc_and_beat_the_model_without_embeddings(
         assert max(exact) - min(exact) <= 1e-4
         assert without
         assert min(exact) >= max(without) + 0.02
-
-
-def test_published_records_are_found_under_their_keys_whatever_fields_came_later() -> None:
-    for record in RecordStore(PUBLISHED).load_all()[0]:
-        assert record_key(record.cell, record.environment) == record.key, record.cell.label
 
 
 def test_published_records_name_no_path_of_the_machine_they_come_from() -> None:

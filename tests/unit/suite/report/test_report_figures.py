@@ -80,32 +80,6 @@ def test_miss_curves_hold_the_simulated_rates_and_say_so():
     assert line(axes, "belady, the optimum").get_color() == "#000000"
 
 
-def test_of_many_policies_the_choice_is_drawn_and_look_ahead_is_dashed():
-    policies = [
-        *(f"freq_cache[policy={policy}{ahead}]" for ahead in ("", ",look_ahead=16", ",look_ahead=64")
-          for policy in ("static", "lfu", "lru")),
-        *("lru", "colossalai[policy=dataset]", "colossalai[policy=lfu]", "cdlrm", "fae", "uvm"),
-        *("fbgemm_uvm_caching[policy=lru]", "fbgemm_uvm_caching[policy=lfu]", "belady", "compulsory"),
-    ]  # fmt: skip
-    axes = figures(source([], simulations=(simulation(policies=policies),)))["miss_ratio"].axes[0]
-    labels = {one.get_label() for one in axes.lines}
-    assert len(labels) == 12
-    assert not labels & {"colossalai[policy=lfu]", "fae", "uvm", "freq_cache[policy=lru,look_ahead=16]"}
-    plain, ahead = line(axes, "freq_cache[policy=lfu]"), line(axes, "freq_cache[policy=lfu,look_ahead=64]")
-    assert plain.get_color() == ahead.get_color()
-    assert (plain.get_linestyle(), ahead.get_linestyle()) == ("-", "--")
-    assert ahead.get_markerfacecolor() == "white" != plain.get_markerfacecolor()
-    others = [one for one in axes.lines if "look_ahead" not in one.get_label() and "belady" not in one.get_label()]
-    assert len({one.get_marker() for one in others}) == len(others)
-
-
-def test_machines_apart_stand_in_panels_of_their_own_and_are_named():
-    figure = figures(source(fabricate.gpu_run() + fabricate.cpu_run()))["throughput_by_bytes"]
-    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes if axes.get_visible()]
-    assert any("on NVIDIA H100" in title for title in titles)
-    assert any("real data" in title and "on AMD EPYC" in title for title in titles)
-
-
 def test_figures_without_data_are_left_out():
     failed = [fabricate.record("cache", status=Status.CRASHED, reason="x")]
     assert figures(source(failed)) == {}

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.groups import NOTE, group_records
+from suite.records.groups import group_records
 from suite.records.record import Record, Status
-from suite.report.leaderboard import leaderboards
 from suite.report.sheets import sheets
 from suite.tables.sheet import Sheet, to_csv, to_markdown
 from tests.unit.suite.fabricate import (
@@ -78,20 +77,6 @@ def test_order_of_records_does_not_matter():
         assert to_csv(one) == to_csv(other)
 
 
-def test_every_measured_line_names_its_records_and_columns_have_names_of_their_own():
-    records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
-    for sheet in sheets(group_records(records.values())):
-        for block in sheet.tables:
-            for table in block.frames:
-                assert len({column.words for column in table.columns}) == len(table.columns)
-            for line in block.lines:
-                keys = line.get("records", "").split()
-                assert bool(keys) == (line.get("row") != "published")
-                assert not keys or {records[key].cell.system for key in keys} == {line["system"]}
-        keys = [key for cell in sheet.frame.get("records", []) if isinstance(cell, str) for key in cell.split()]
-        assert set(keys) <= set(records)
-
-
 @pytest.mark.parametrize("name", ["paper", "leaderboard", "anatomy", "optimal"])
 def test_two_machines_never_share_a_block_and_no_two_headings_are_the_same(name):
     where = (environment(), environment(machine="another"), environment(machine="a third", gpu="NVIDIA A100"))
@@ -152,28 +137,12 @@ def test_published_rows_are_verbatim(workload):
     assert [line["epoch time"] for line in found] == [times[fields["epoch_s"]] for fields in expected]
 
 
-def test_paper_says_what_gb_means_and_what_labels_are_worth():
-    synthetic, real = (made([record("a", setting=setting)])["paper"] for setting in ({}, {"data": "real"}))
-    assert NOTE in only_table(synthetic).notes
-    assert any("do not compare" in note for note in only_table(synthetic).notes)
-    assert not any("do not compare" in note for note in only_table(real).notes)
-    other = made([record("a", setting={"workload": "criteo_kaggle@drift"})])["paper"]
-    assert "The paper has no rows for this dataset." in only_table(other).notes
-
-
 def test_paper_shows_what_failed_and_what_was_not_verified():
     sheet = made([*unverified([record("bare")]), *gpu_run()[-3:]])["paper"]
     assert line_of(sheet, "bare")["row is"] == "measured, not verified"
     failed = line_of(sheet, "reference")
     assert (failed["row is"], failed["AUROC"], failed["it/s"]) == ("oom_device", "n/a", "n/a")
     assert "reference: oom_device in phase build: needs 17.3 GB, the device has 16 GB" in only_table(sheet).notes
-
-
-def test_cpu_says_cpu_and_has_no_gpu_memory():
-    line = line_of(made(cpu_run())["paper"], "cache[tier=disk]")
-    assert line["hardware"] == "AMD EPYC 7543 32-Core Processor, 16 cores, CPU only"
-    assert (line["GPU GB allocated"], line["GPU GB reserved"]) == ("n/a", "n/a")  # published rows have them
-    assert line["cache ratio or budget"] == "47.7 MiB"
 
 
 def test_leaderboard_lists_every_budget_and_says_how_each_was_compared():
@@ -218,25 +187,6 @@ def test_ties_are_said_on_every_line_that_shares_a_place_and_a_single_build_has_
     sheet = made([*sized("a", [0.8], MIB, **one), *sized("b", [0.4], MIB, **one)])["leaderboard"]
     assert line_of(sheet, "b")["relative to the first"] == "0.50 [n/a]"
     assert line_of(sheet, "a")["relative to the first"] == "1"
-
-
-def test_leaderboard_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
-    sheet = made([*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 2.0)])["leaderboard"]
-    said = ["RAM over disk on a CPU" in block.caption for block in sheet.tables]
-    on_cpu = [board.groups[0].on_cpu for board in leaderboards(group_records([*gpu_run(), *disk_run()]))]
-    assert sorted(said) == sorted(on_cpu) == [False, True]
-
-
-def test_facts_of_a_leaderboard_hold_for_all_its_cells_and_headings_tell_two_of_one_title_apart():
-    given = [
-        *sized("a", [9.0, 9.1], MIB, where=environment(code="one")),
-        *sized("a", [8.0, 8.1], MIB, where=environment(code="two"), setting={"cache_ratio": 0.5}),
-    ]
-    said = only_table(made(given)["leaderboard"]).caption
-    assert "cache ratio" not in said
-    assert "of several versions, run them again to compare alike" in said
-    first, second = made([*given, *sized("a", [9.0], MIB, setting={"batch_size": 8192})])["leaderboard"].tables
-    assert first.heading != second.heading
 
 
 def test_anatomy_lists_the_largest_bytes_of_rounds_by_tier_and_purpose():

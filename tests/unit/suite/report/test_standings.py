@@ -5,13 +5,9 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record, Status
 from suite.report.leaderboard import Leaderboard, leaderboards, standings
-from suite.tables.settings import sweeps
-from suite.tables.statistics import Estimate, met, relative_speed
+from suite.tables.statistics import met, relative_speed
 from tests.unit.suite.fabricate import (
     BASELINE,
-    cpu_run,
-    environment,
-    gpu_run,
     record,
     rounds,
     verification,
@@ -46,12 +42,6 @@ def test_budgets_are_powers_of_two_from_the_first_that_lets_one_in_to_the_first_
     assert standings(found, found.budgets[0] // 2) == []
 
 
-def test_system_without_device_bytes_fits_every_budget():
-    on_host = with_memory(rounds("uvm", [0.1 * BASELINE]), anatomy_bytes={"host/rows": 9})
-    found = only([*sized("a", FAST, 4 * MIB), *on_host])
-    assert order(found, 1) == [(1, "uvm")]
-
-
 def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
     records = [
         *sized("a", [0.5] * 3, 3 * MIB, setting={"cache_ratio": 0.01}),
@@ -61,15 +51,6 @@ def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
     found = only(records)
     ratios = {budget: [line["cache_ratio"] for line in standings(found, budget)] for budget in found.budgets}
     assert ratios == {4 * MIB: [0.01], 8 * MIB: [0.05], 16 * MIB: [0.05]}
-
-
-def test_cells_that_took_turns_with_each_other_are_compared_in_them():
-    first, second = standings(only([*sized("slow", SLOW, MIB), *sized("fast", FAST, MIB)]), MIB)
-    assert (first["system"], first["to_first"]) == ("fast", Estimate(value=1.0, low=None, high=None))
-    assert met(first["row"].records, second["row"].records)
-    assert second["to_first"] is not None
-    assert second["to_first"].value == pytest.approx(0.4 / 0.9)
-    assert not second["tied"]
 
 
 def test_cells_of_two_sizes_are_compared_through_the_baseline_whatever_the_machine_did():
@@ -93,26 +74,12 @@ def test_cells_of_two_sizes_are_compared_through_the_baseline_whatever_the_machi
     assert not ratio.spans_one
 
 
-def test_too_close_to_call_shares_a_place_and_the_next_one_is_counted_on():
-    records = [*sized("a", [0.9] * 3, MIB), *sized("b", [0.901] * 3, MIB), *sized("c", [0.4] * 3, MIB)]
-    places = standings(only(records), MIB)
-    assert [(place["place"], place["tied"]) for place in places] == [(1, True), (1, True), (3, False)]
-
-
 def test_difference_within_the_noise_is_none_however_narrow_its_interval():
     records = [*sized("a", [0.90] * 3, MIB, noise=0), *sized("b", [0.88] * 3, MIB, noise=0)]
     assert [place["tied"] for place in standings(only(records), MIB)] == [False, False]
     noisy = baseline([1.03] * 3, noise=0)
     found = standings(only([*records, *noisy]), MIB)
     assert [place["tied"] for place in found] == [True, True]
-
-
-def test_single_build_is_too_close_to_call_however_far_apart():
-    one = {"setting": {"builds": 1}}
-    places = standings(only([*sized("a", [0.9], MIB, **one), *sized("b", [0.1], MIB, **one)]), MIB)
-    assert [place["tied"] for place in places] == [True, True]
-    assert places[1]["to_first"] is not None
-    assert places[1]["to_first"].low is None
 
 
 @pytest.mark.parametrize(
@@ -148,44 +115,3 @@ def test_who_is_not_ranked(bad):
 def test_only_verified_timed_offloading_systems_and_the_baseline_on_cuda_take_part(outsider: Record) -> None:
     for one, expected in ((outsider, []), (record("x"), ["x"]), (record("full_gpu", offloads=False), ["full_gpu"])):
         assert [row.system for board in leaderboards_of([one]) for row in board.rows] == expected
-
-
-def test_baseline_takes_part_on_a_gpu_and_not_on_a_cpu():
-    gpu = only(gpu_run())
-    assert {entry.system for entry in gpu.rows} == {
-        "full_gpu",
-        "cache[policy=lfu]",
-        "fbgemm_uvm_caching[policy=lru]",
-        "torchrec_uvm",
-    }
-    (entry,) = only(cpu_run()).rows
-    assert (entry.system, entry.device_bytes) == ("cache[tier=disk]", 172_000_000 + 1_350_000)  # by its own account
-
-
-def test_sweeps_list_sizes_from_the_smallest():
-    records = [
-        *sized("a", FAST, 9, setting={"cache_ratio": 0.1}),
-        *sized("a", FAST, 1, setting={"cache_ratio": 0.01}),
-        record("b", setting={"cache_ratio": 0.01}, status=Status.CRASHED, reason="x"),
-        *sized("b", FAST, 9, setting={"cache_ratio": 0.1}),
-    ]
-    (sweep,) = sweeps(group_records(records))
-    assert [group.cell.cache_ratio for group in sweep] == [0.01, 0.1]
-    budget = {"cache_ratio": None, "device_budget_bytes": 64 * 1024}
-    (both,) = sweeps(group_records([*records, *sized("b", FAST, 8, setting=budget)]))
-    assert [group.cell.device_budget_bytes for group in both] == [None, None, 64 * 1024]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"where": environment(machine="another")},
-        {"setting": {"data": "real"}},
-        {"setting": {"batch_size": 8192}},
-    ],
-    ids=["machine", "data", "batch"],
-)
-def test_what_does_not_compare_never_shares_a_leaderboard(other):
-    found = leaderboards_of([*sized("a", FAST, MIB), *sized("b", FAST, MIB, **other)])
-    assert [[entry.system for entry in board.rows] for board in found].count(["a"]) == 1
-    assert len(found) == 2

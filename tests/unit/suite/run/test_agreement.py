@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.record import Check, Status, Verification
@@ -37,11 +37,6 @@ def changed(rows, name, place, by):
     values = rows[name].copy()
     values[place] = values[place] + by
     return {**rows, name: values}
-
-
-def test_equal_rows_are_no_distance_apart():
-    assert largest_difference(sample(), sample(), bitwise=True) == (0.0, "")
-    assert largest_difference(sample(), sample(), bitwise=False) == (0.0, "")
 
 
 @pytest.mark.parametrize("moment", ["early", "late"])
@@ -142,6 +137,7 @@ def test_rows_that_are_gone_or_damaged_are_noted_once_and_no_failure(tmp_path):
     assert compared(after, tmp_path) == []
 
 
+@settings(max_examples=40)
 @given(place=st.integers(0, 10**6), by=st.integers(1, 255), end=st.booleans())
 def test_damage_anywhere_in_rows_is_a_difference_or_noted(whole, place, by, end):
     out, records = whole

@@ -8,7 +8,7 @@ import pytest
 
 from suite.records.measured import Conditions, MachineState
 from suite.run import conditions
-from suite.run.conditions import MachineMonitor, interference, machine_state
+from suite.run.conditions import MachineMonitor, interference
 
 
 class Machine:
@@ -57,13 +57,6 @@ def test_of_a_killed_cell_the_share_of_others_is_not_known(machine):
     assert watch.conditions(complete=False).others_cpu_share is None
 
 
-def test_state_of_this_machine_has_what_every_linux_machine_says():
-    state = machine_state(cuda=False)
-    assert state.load is not None
-    assert state.load >= 0
-    assert state.gpu_processes is None
-
-
 @pytest.mark.parametrize(
     ("start", "end", "shares", "sentence"),
     [
@@ -95,25 +88,3 @@ def test_quiet_machine_is_not_called_disturbed_because_of_the_cell_itself():
 
 class FakeNvmlError(Exception):
     pass
-
-
-def test_gpu_is_described_as_far_as_it_answers():
-    def refuse(*_):
-        raise FakeNvmlError
-
-    nvml = types.SimpleNamespace(
-        NVMLError=FakeNvmlError,
-        NVML_CLOCK_SM=1,
-        NVML_TEMPERATURE_GPU=0,
-        NVML_PERF_POLICY_THERMAL=1,
-        nvmlDeviceGetClockInfo=lambda gpu, clock: 1980,
-        nvmlDeviceGetTemperature=refuse,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 4,
-        nvmlDeviceGetViolationStatus=lambda gpu, policy: types.SimpleNamespace(violationTime=2_500_000_000),
-        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [
-            types.SimpleNamespace(pid=pid) for pid in (os.getpid(), 1, 2)
-        ],
-    )
-    state = MachineState(**conditions._gpu_state(nvml, "gpu"))
-    assert (state.gpu_mhz, state.gpu_celsius, state.gpu_throttle_reasons) == (1980, None, 4)
-    assert (state.gpu_throttled_s, state.gpu_processes) == (2.5, 2)

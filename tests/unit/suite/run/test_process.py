@@ -13,11 +13,8 @@ import pytest
 from suite.records.record import Status
 from suite.run import resources
 from suite.run.forkserver import Forkserver
-from suite.run.process import Limits, WorkerProcess, run_in_process
+from suite.run.process import Limits, WorkerProcess
 from suite.run.resources import runs
-from suite.run.worker import RunCell
-from tests.faults.cells import tiny_cell
-from tests.unit.suite.run.runner_scenes import GENEROUS
 
 pytestmark = pytest.mark.timeout(60)
 DONE = """os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')"""
@@ -42,13 +39,6 @@ def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_t
     assert (ended.outcome.status, ended.outcome.reason, ended.phase) == (Status.UNSUPPORTED, "reference", "train")
     assert [(p.step, p.steps) for p in seen] == [(1, 2)]
     assert ended.wall_s < 60
-
-
-def test_last_word_counts_although_the_worker_is_gone_when_it_is_read(worker):
-    run = worker(
-        """os.write(fd, b'{"kind": "progress", "phase": "x"}\\n' * 5000 + b'{"kind": "outcome", "status": "ok"}\\n')"""
-    )
-    assert run(on_progress=lambda _: time.sleep(0.0001)).outcome.status is Status.OK
 
 
 def test_line_that_is_no_message_crashes_the_cell_in_one_sentence(worker):
@@ -89,7 +79,7 @@ def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_sti
 
 
 def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
-    for number in range(20):
+    for number in range(5):
         with WorkerProcess(tmp_path / f"{number}.log") as child:
             assert os.getsid(child.pid) == child.pid
         assert child.returncode == -9
@@ -154,31 +144,12 @@ def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_pat
     assert "killed" in outcome.reason
 
 
-def test_log_that_cannot_be_opened_leaks_no_file_descriptor(tmp_path):
-    (tmp_path / "a.log").mkdir()
-    before = open_files()
-    with pytest.raises(IsADirectoryError):
-        run_in_process(RunCell(cell=tiny_cell()), limits=GENEROUS, log=tmp_path / "a.log")
-    assert open_files() == before
-
-
 def test_run_leaves_no_file_descriptor_open(worker):
     run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
     run()  # the process that forks workers stays
     before = open_files()
     run()
     assert open_files() == before
-
-
-def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
-    ask = WorkerProcess.ask
-
-    def late(child, request):
-        child.wait(40)
-        ask(child, request)
-
-    monkeypatch.setattr(WorkerProcess, "ask", late)
-    assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
 
 
 def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
@@ -246,19 +217,7 @@ def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     assert run().outcome.status is Status.OK
 
 
-def test_seconds_of_workers_that_ended_are_known(worker):
-    run = worker("""
-        while time.process_time() < 0.5:
-            pass
-    """)
-    before = Forkserver.kept_s()
-    run()
-    assert 0.5 <= Forkserver.kept_s() - before < 5
-
-
-@pytest.mark.parametrize(
-    "end", [f"{DONE}; time.sleep(60)", DONE, "os.kill(os.getpid(), 9)", "sys.exit(3)", "time.sleep(60)"]
-)
+@pytest.mark.parametrize("end", [f"{DONE}; time.sleep(60)", "os.kill(os.getpid(), 9)", "time.sleep(60)"])
 def test_process_that_left_session_parent_and_environment_ends_with_its_worker(worker, tmp_path, end):
     told = tmp_path / "told"
     run = worker(f"""

@@ -44,14 +44,6 @@ def test_sample_has_all_rows_of_small_tables_and_equal_shares_of_the_others_most
             assert 0.65 < trained < 0.98
 
 
-def test_tables_with_fewer_rows_than_the_sample_are_read_whole():
-    small = SyntheticWorkload.create("avazu", batch_size=8, seed=0, max_rows=2000)
-    ids = sampled_ids(small, steps=2, seed=0)
-    assert {name: sorted(found.tolist()) for name, found in ids.items()} == {
-        name: list(range(rows)) for name, rows in small.tables
-    }
-
-
 def test_file_has_rows_and_state_at_both_moments_and_how_far_rows_moved(workload, tmp_path):
     system = ReferenceSystem(
         SystemSpec(

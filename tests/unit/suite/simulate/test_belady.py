@@ -1,6 +1,5 @@
 """Bounds are what can be reached and no more: against every possible choice, policies, and their own rules."""
 
-import numpy as np
 import pytest
 from bounds_scenes import (
     SETTINGS,
@@ -16,7 +15,6 @@ from listed_traces import setting
 
 from suite.simulate.models.belady import BeladyModel, CompulsoryModel
 from suite.simulate.models.model import replay
-from systems.freq_cache.cache.policy import level_of
 
 
 @pytest.mark.parametrize("bypass", ["off", "on"])
@@ -52,72 +50,6 @@ def test_every_batch_is_as_the_rule_says(
     assert back[counted_from:] == expected.back[counted_from:]
 
 
-@SETTINGS
-@given(
-    batches=batches_of(24, most=20, longest=14),
-    slots=st.integers(1, 26),
-    frequencies=st.lists(st.integers(0, 40), min_size=24, max_size=24),
-    data=st.data(),
-)
-def test_bounds_that_may_do_more_are_not_above_those_that_may_do_less(
-    batches: list[list[int]], slots: int, frequencies: list[int], data: st.DataObject
-) -> None:
-    trace = RowTrace(24, batches, frequencies)
-    counted_from = data.draw(st.sampled_from([0, trace.length // 2]))
-    made = setting(trace, slots, counted_from)
-    by_start = []
-    for warm in ("any", "frequent", "off"):
-        compulsory = replay(CompulsoryModel(made, {"warm": warm})).unique_misses
-        past, together = (
-            replay(BeladyModel(made, {"bypass": bypass, "warm": warm})).unique_misses for bypass in ("on", "off")
-        )
-        assert compulsory <= past <= together
-        by_start.append((compulsory, past, together))
-    free, frequent, cold = np.array(by_start)
-    assert (free <= frequent).all()
-    assert (frequent <= cold).all()
-    assert (cold <= free + slots).all()
-
-
-def test_rows_that_must_be_resident_together_push_out_what_would_have_been_kept() -> None:
-    trace = RowTrace(4, [[0, 1], [2, 3], [0, 1]])
-    assert belady(trace, slots=2, warm="off")[1].unique_misses == 6
-    assert belady(trace, slots=2, warm="off", bypass="on")[1].unique_misses == 4
-
-
-def test_batches_that_warm_up_are_used_to_hold_what_is_counted_later() -> None:
-    trace = RowTrace(4, [[0, 1], [2], [3], [2], [0, 1]])
-    _, tally = belady(trace, slots=3, warm="off", counted_from=4)
-    assert (tally.unique_misses, tally.batches) == (0, 1)
-
-
-def test_a_row_that_a_warming_batch_brings_back_gives_way_to_one_that_none_does() -> None:
-    trace = RowTrace(4, [[0], [1], [2], [1], [0, 1]])  # after batch 1 both are held; row 1 returns, row 0 does not
-    _, tally = belady(trace, slots=2, warm="off", counted_from=4)
-    assert tally.unique_misses == 0
-
-
-def test_missed_lookups_and_tables_are_those_of_the_rows_that_were_absent() -> None:
-    trace = RowTrace(4, [[0, 0, 3], [0, 3, 3, 1, 1, 1]])
-    _, tally = belady(trace, slots=4, warm="off", counted_from=1)
-    assert tally.lookup_misses == 3
-    assert tally.by_table.tolist() == [[2, 1], [1, 0]]
-
-
-def test_a_warm_cache_starts_with_those_of_the_frequent_rows_that_are_used_first() -> None:
-    trace = RowTrace(6, [[0, 1], [2], [3]], [5, 5, 9, 9, 7, 7])
-    assert belady(trace, slots=3, warm="any")[1].unique_misses == 1
-    assert belady(trace, slots=4, warm="any")[1].unique_misses == 0
-    assert belady(trace, slots=4)[1].unique_misses == 2  # rows 2 to 5 are the most frequent
-    assert belady(trace, slots=5)[1].unique_misses == 0  # one of 0 and 1 is the fifth, and either may be
-
-
-def test_frequencies_that_the_cache_takes_for_equal_are_equal_to_the_bound() -> None:
-    assert level_of(1000) == level_of(1001) > level_of(900)
-    assert belady(RowTrace(4, [[0]], [1000, 1001, 0, 0]), slots=1)[1].unique_misses == 0
-    assert belady(RowTrace(4, [[0]], [900, 1001, 0, 0]), slots=1)[1].unique_misses == 1
-
-
 def test_only_first_uses_are_compulsory() -> None:
     trace = RowTrace(6, [[0, 1], [1, 2, 2], [0, 3], [4, 0]])
     cold = replay(CompulsoryModel(setting(trace, 2, 1), {"warm": "off"}))
@@ -126,15 +58,3 @@ def test_only_first_uses_are_compulsory() -> None:
     assert warm.unique_misses == 1
     frequent = replay(CompulsoryModel(setting(trace, 2, 1), {"warm": "frequent"}))
     assert frequent.unique_misses == 2  # rows 4 and 5 are the most frequent
-
-
-def test_more_slots_than_rows_hold_every_row() -> None:
-    trace = RowTrace(6, [[0, 5], [3], [5, 0]])
-    model, tally = belady(trace, slots=100, warm="off")
-    assert (model.slots, tally.unique_misses, tally.rows_written_back) == (6, 3, 0)
-
-
-def test_an_empty_batch_is_counted_as_a_batch() -> None:
-    trace = RowTrace(4, [[0], [], [0]])
-    _, tally = belady(trace, slots=1, warm="off")
-    assert (tally.batches, tally.unique_misses) == (3, 1)

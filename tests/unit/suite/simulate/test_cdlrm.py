@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
 from suite.simulate.models.cdlrm import CDLRMModel, most_sets, taken_for_prime
-from suite.simulate.models.model import CannotReplay, Tally, replay
+from suite.simulate.models.model import CannotReplay, Tally
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -47,21 +47,6 @@ def test_cache_equals_sets_told_one_by_one_over_many_batches(look_ahead):
     tally = assert_equal(trace, sets=11, look_ahead=look_ahead)
     assert tally.rows_written_back > 500
     assert tally.details["rows_overwritten"] > 100
-
-
-def test_window_that_fits_is_loaded_before_its_batches_come():
-    trace = ListedTrace([64], [[0], [1], [2], [1]])  # of different sets
-    tally = replay(model_of(trace, slots=16 * 3, look_ahead=64))
-    assert (tally.unique_misses, tally.rows_fetched, tally.details["auxiliary_lookups"]) == (3, 3, 0)
-
-
-def test_set_full_of_rows_that_the_window_needs_takes_no_other():
-    cached = [*range(0, 48, 3)]  # all of set 0
-    batches = [[row] for row in cached]  # one at a time, each draws some way
-    trace = ListedTrace([99], [*batches * 40, cached, [*cached, 51, 51]])
-    tally = replay(model_of(trace, slots=48, look_ahead=1, counted_from=trace.length - 1))
-    assert tally.unique_misses == 1
-    assert tally.details == {"auxiliary_lookups": 2, "rows_left_out": 1, "rows_overwritten": 0}
 
 
 def test_sets_are_the_most_that_fit_and_that_the_program_would_take():

@@ -4,7 +4,7 @@ import pytest
 from brute_force_published import BruteForceColossalAI, TooManyRows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+from listed_traces import ListedTrace, assert_counts, setting, traces
 
 from suite.simulate.models.colossalai import ColossalAIModel
 from suite.simulate.models.model import CannotReplay, replay
@@ -30,36 +30,6 @@ def test_cache_equals_one_that_sorts_its_slots(policy, trace, slots, counted_fro
             replay(model)
     else:
         assert_counts(model, steps, overflows=False)
-
-
-@POLICIES
-@pytest.mark.parametrize("slots", [100, 180])
-def test_cache_equals_one_that_sorts_its_slots_over_many_batches(policy, slots):
-    trace = skewed_trace(tables=[400, 90, 3], batches=80, samples=15)
-    steps = BruteForceColossalAI(trace, slots=slots, policy=policy).told()
-    tally = assert_counts(model_of(trace, slots=slots, policy=policy), steps, overflows=False)
-    assert tally.rows_written_back > 100
-
-
-@POLICIES
-def test_most_frequent_rows_are_there_before_the_first_batch(policy):
-    trace = ListedTrace([10], [[0, 1, 2, 3, 4, 5, 6]], frequencies=[1, 9, 8, 7, 6, 5, 4, 3, 2, 1])
-    tally = replay(model_of(trace, slots=7, policy=policy))  # 5 of 7: rounded up
-    assert tally.unique_misses == 2
-
-
-def test_dataset_evicts_the_row_of_the_largest_rank_not_in_the_batch():
-    trace = ListedTrace([6], [[5, 4], [3], [5, 4], [0]], frequencies=[9, 8, 7, 1, 2, 3])
-    steps = BruteForceColossalAI(trace, slots=3, policy="dataset").told()  # starts with rows 0 to 2
-    assert [step.missed for step in steps] == [{5, 4}, {3}, {4}, set()]
-    assert_counts(model_of(trace, slots=3, policy="dataset"), steps, overflows=False)
-
-
-def test_lfu_forgets_what_it_counted_of_a_row_that_left():
-    trace = ListedTrace([6], [[3, 3, 3], [4] * 9, [5] * 9, [3], [4]], frequencies=[5, 4, 3, 0, 0, 0])
-    steps = BruteForceColossalAI(trace, slots=3, policy="lfu").told()  # starts with rows 0 to 2: 5, 4 and 3 accesses
-    assert [step.missed for step in steps] == [{3}, {4}, {5}, {3}, set()]
-    assert_counts(model_of(trace, slots=3, policy="lfu"), steps, overflows=False)
 
 
 @POLICIES

@@ -13,10 +13,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
-from suite.records.command_line import BadOption
 from suite.simulate import command, show
 from suite.simulate.models.registry import load
-from suite.simulate.options import parse_ratios
 from suite.simulate.results import Simulation
 from systems.registry import Variant
 from workloads import progress
@@ -107,21 +105,6 @@ def test_csv_says_what_json_says(swept: tuple[Simulation, Path, str]) -> None:
         assert (float(line["misses_of_least"]) if line["misses_of_least"] else None) == row.of_least_misses
 
 
-def test_figure_has_every_policy_and_is_the_same_each_time(swept: tuple[Simulation, Path, str], tmp_path: Path) -> None:
-    simulation, out, _ = swept
-    drawn = (out / "miss_rate.svg").read_text()
-    for policy in simulation.configuration.policies:
-        assert policy.split("[")[0] in drawn
-    assert show.draw(simulation, tmp_path).read_text() == drawn
-
-
-def test_many_sizes_are_columns_and_few_have_tables_of_their_own(swept: tuple[Simulation, Path, str]) -> None:
-    _, _, printed = swept
-    assert "Hit rate in %, by cached share of the rows in %" in printed
-    assert "slots\n" not in printed
-    assert "Cache of 10 % of the rows: " in done(*SMOKE, "--policies", "uvm", "--cache-ratio", "0.1").stdout
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int) -> None:
     simulation, _, _ = swept
@@ -134,16 +117,6 @@ def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int
         lines = text.getvalue().splitlines()
         assert max(map(len, lines)) <= width
         assert "…" not in text.getvalue()
-
-
-def test_table_shows_what_was_counted() -> None:
-    printed = done(*SMOKE, "--policies", "freq_cache[policy=lru]", "--cache-ratio", "0.1", "--embedding-dim", 8).stdout
-    found = json.loads(done(*SMOKE, "--policies", "freq_cache[policy=lru]", "--cache-ratio", "0.1", "--json").stdout)
-    traffic = found["rows"][0]["traffic"]
-    line = next(line.split() for line in printed.splitlines() if line.startswith("freq_cache[policy=lru]"))
-    assert line[1] == f"{100 * (1 - traffic['unique_misses'] / traffic['unique_ids']):.2f}"
-    assert float(line[2].replace(",", "")) == pytest.approx(traffic["unique_misses"] / 6, rel=5e-3)
-    assert float(line[4]) == pytest.approx(traffic["rows_fetched"] * 8 * 4 / 6 / 1e6, rel=5e-2)
 
 
 def test_a_trace_file_is_replayed(tmp_path: Path) -> None:
@@ -209,19 +182,14 @@ def test_logs_get_progress_as_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (["--policies", "belad"], "did you mean belady"),
         (["--cache-ratio", "0"], "--cache-ratio: 0 is out of range, it must be above 0 and at most 1"),
-        (["--cache-ratio", "0.1,1.5"], "--cache-ratio: 1.5 is out of range"),
         (["--cache-ratio", "nan"], "--cache-ratio: nan is out of range"),
         (["--cache-ratio", "half"], "--cache-ratio: half is out of range, it must be above 0 and at most 1"),
         (["--cache-ratio", "0.5:0.1"], "write the smaller ratio first"),
         (["--points", "1"], "'--points': Input should be greater than or equal to 2"),
-        (["--batches", "0"], "'--batches': Input should be greater than or equal to 1"),
         (["--batches", "5", "--epoch"], "--epoch and --batches exclude each other"),
-        (["--warmup", "-1"], "'--warmup': Input should be greater than or equal to 0"),
         (["--warmup", "99999999"], "none is left to count after 99999999"),
         (["--batches", "99999999"], "not 99999999"),
         (["--embedding-dim", "6"], "--embedding-dim: 6 is out of range, it must be a multiple of 4"),
-        (["--jobs", "0"], "'--jobs': Input should be greater than or equal to 1"),
-        (["--batch-size", "0"], "'--batch-size': Input should be greater than or equal to 1"),
         (["--workload", "avazoo"], "--workload: unknown workload 'avazoo': did you mean avazu"),
         (["--workload", "avazu,criteo_kaggle"], "--workload: give one of avazu, criteo_kaggle"),
         (["--trace", "missing.npy"], "--trace: cannot read missing.npy: [Errno 2] No such file"),
@@ -245,14 +213,6 @@ def test_ids_outside_their_table_are_refused(tmp_path: Path) -> None:
     assert "row 33: id 7 is outside the table's 5 rows" in said
 
 
-def test_ratios_of_a_range_lie_evenly_on_a_logarithmic_scale() -> None:
-    assert parse_ratios("0.001:0.1", points=3) == (0.001, 0.01, 0.1)
-    assert parse_ratios("0.5,0.01,0.5", points=9) == (0.01, 0.5)
-    assert parse_ratios("1", points=9) == (1.0,)
-    with pytest.raises(BadOption):
-        parse_ratios("", points=9)
-
-
 # The commands of `python -m suite`
 
 
@@ -265,17 +225,17 @@ def test_help_lists_the_commands_without_importing_them() -> None:
     assert all(name in said for name in COMMANDS)
 
 
-@pytest.mark.parametrize("id_", [-1, 2**31 - 1])
-def test_prepared_ids_outside_their_table_are_refused_before_they_are_replayed(tmp_path: Path, id_: int) -> None:
+def test_prepared_ids_outside_their_table_are_refused_before_they_are_replayed(tmp_path: Path) -> None:
     lines = "".join("\t".join(["1", *map(str, range(39))]) + "\n" for _ in range(196))
     (tmp_path / "train.txt").write_text(lines)
     prepare("criteo_kaggle", [tmp_path / "train.txt"], out=tmp_path)
     path = tmp_path / "criteo_kaggle" / "train_ids.npy"
     ids = np.load(path)
-    ids[40, 3] = id_
+    ids[40, 3] = -1
     np.save(path, ids)
     words = ("--data-dir", tmp_path, "--batch-size", 16, "--policies", "uvm,lru", "--cache-ratio", 0.5, "--quiet")
-    assert f"train_ids.npy, row 40: id {id_} is outside table C4 of" in refused(*words)
+    said = "train_ids.npy, row 40: id -1 is outside table C4 of"
+    assert said in refused(*words)
     curves = CliRunner().invoke(app, ["curves", "--data-dir", str(tmp_path), "--batch-size", "16", "--quiet"])
     assert curves.exit_code == 2
-    assert f"train_ids.npy, row 40: id {id_} is outside table C4 of" in curves.stderr
+    assert said in curves.stderr

@@ -9,12 +9,10 @@ from test_curves import zipf_trace
 from test_curves_command import run
 
 from suite.records.command_line import BadOption
-from suite.simulate import curves_command as command
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
 from suite.simulate.planner_inputs import CountedCache, CountedRun, beside, check_counted
-from suite.simulate.trace import SomeTables
 
 SIZES = [700, 30, 1_500]
 
@@ -28,19 +26,6 @@ def chosen(trace, places):
     """The same tables alone, cut out by hand."""
     parts = [np.split(trace.ids(n).values, trace.ids(n).ends[:-1]) for n in range(trace.length)]
     return ListedTrace.of_ids([SIZES[place] for place in places], [[part[place] for place in places] for part in parts])
-
-
-@pytest.mark.parametrize("places", [(0,), (2, 0), (0, 1, 2)])
-def test_some_tables_have_their_ids_and_number_their_rows_in_the_order_asked(trace, places):
-    some, expected = SomeTables(trace, [f"t{place}" for place in places]), chosen(trace, places)
-    assert [rows for _, rows in some.tables] == [rows for _, rows in expected.tables]
-    for number in range(trace.length):
-        for mine, right in zip(
-            (some.ids(number).values, some.ids(number).ends, some.ids(number).starts),
-            (expected.ids(number).values, expected.ids(number).ends, expected.ids(number).starts),
-            strict=True,
-        ):
-            assert mine.tolist() == right.tolist()
 
 
 def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):
@@ -64,17 +49,6 @@ def test_a_run_longer_than_the_trace_or_of_other_tables_is_refused(trace):
     other = cache.model_copy(update={"tables": ["t2", "user"]})
     with pytest.raises(BadOption, match="listed has no table user: it has t0, t1, t2"):
         check_counted(trace, CountedRun(counted_batches=5, caches=[other]))
-
-
-def test_the_command_refuses_it_before_the_pass(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "miss_curves", None)
-    np.save(tmp_path / "ids.npy", np.zeros((4_000, 3), int))
-    cache = {"tables": ["user"], "slots": 320, "uvm_cache_stats": [0] * 6}
-    (tmp_path / "counted.json").write_text(json.dumps({"counted_batches": 30, "caches": [cache]}))
-    files = (str(tmp_path / name) for name in ("ids.npy", "counted.json"))
-    result = run("--trace", next(files), "--batch-size", "100", "--counted", next(files))
-    assert result.exit_code == 2
-    assert "has no table user" in result.stderr
 
 
 def test_the_command_prints_them(tmp_path):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace
 
 from suite.records.command_line import BadOption
-from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
+from suite.simulate.curves import LEAST_SAMPLED_ROWS, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.trace import SomeTables
 
@@ -63,62 +63,6 @@ def test_every_size_from_the_largest_batch_on_equals_a_cache_of_it_counter_for_c
     for curve in curves.tables:
         for slots in range(max(1, curve.largest_batch), curve.rows + 2):
             assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
-
-
-def test_a_long_trace_equals_caches_of_a_few_sizes():
-    trace = zipf_trace([3_000, 40, 9_000], batches=40, samples=300)
-    span = Span(counted_from=15, stop=40)
-    curves = miss_curves(trace, span, per_table=True)
-    for slots in (curves.pooled.largest_batch, 777, 1_500, 4_000, trace.rows):
-        assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
-    for curve in curves.tables:
-        for slots in {curve.largest_batch, (curve.largest_batch + curve.rows) // 2}:
-            assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
-
-
-def test_below_the_largest_batch_the_curve_says_that_it_does_not_hold():
-    trace = ListedTrace.of_ids([10], [[[0, 1, 2, 3, 4]], [[0]], [[0]]])
-    curve = miss_curves(trace, Span(counted_from=1, stop=3)).pooled
-    assert curve.largest_batch == 5  # of the batch that does not count
-    assert [slots for slots in range(8) if curve.holds(slots)] == [5, 6, 7]
-    # row 0 occurred first in its batch, so it lies deepest
-    assert [curve.misses(slots) for slots in range(7)] == [2, 1, 1, 1, 1, 0, 0]
-
-
-def test_a_row_is_missed_where_others_of_the_same_batch_occurred_later():
-    trace = ListedTrace.of_ids([4], [[[0, 1]], [[2]], [[1]], [[0]]])
-    curve = miss_curves(trace, Span(counted_from=2, stop=4)).pooled
-    # 1 lies below 2 alone, and 0 below 1 and 2
-    assert [curve.misses(slots) for slots in range(5)] == [2, 2, 1, 0, 0]
-
-
-def test_progress_is_told_after_every_batch():
-    told = []
-    trace = ListedTrace.of_ids([4], [[[0]], [[1]], [[2]]])
-    miss_curves(trace, Span(counted_from=1, stop=3), progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
-
-
-def test_nothing_to_count_is_refused():
-    with pytest.raises(ValueError, match="nothing to count"):
-        miss_curves(ListedTrace.of_ids([4], [[[0]]]), Span(counted_from=1, stop=1))
-
-
-def test_what_lies_beyond_a_depth_is_what_lies_not_above_it():
-    depths = Depths(1.0, 10, np.array([3, 3, 5, 9]))
-    assert [depths.missed(slots) for slots in (0, 1, 2, 3, 4, 5, 10**9)] == [10, 7, 7, 5, 1, 1, 1]
-    assert Depths(1.0, 7, np.zeros(0, np.int32)).missed(3) == 7
-
-
-def test_a_sample_of_all_rows_is_exact():
-    trace = zipf_trace([3_000, 40], batches=30, samples=200)
-    span = Span(counted_from=10, stop=30)
-    exact, sampled = (miss_curves(trace, span, share, True) for share in (None, 1.0))
-    for one, other in zip((exact.pooled, *exact.tables), (sampled.pooled, *sampled.tables), strict=True):
-        assert (other.share, other.used_rows, other.largest_batch) == (1, one.used_rows, one.largest_batch)
-        for slots in (0, 1, 150, 170, 900, 4_000):
-            assert counters(one, slots) == counters(other, slots)
-            assert other.error(slots) == 0
 
 
 def test_a_sample_is_as_near_to_the_exact_curve_as_its_error_says():

@@ -7,11 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from suite.records.command_line import BadOption
 from suite.simulate.curves import miss_curves
 from suite.simulate.curves_command import curve_sizes, curves_command
 from suite.simulate.models.model import Span
-from suite.simulate.options import open_trace, parse_slots
+from suite.simulate.options import open_trace
 
 SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")
 
@@ -76,20 +75,6 @@ def test_json_says_what_was_followed_and_where(written):
     assert record["sample"] is None
 
 
-def test_figures_are_the_same_bytes_for_the_same_curves(written, tmp_path):
-    assert (written[0] / "curves.svg").read_text().startswith("<?xml")
-    assert run(*SMOKE, "--split", "9998", "--out", str(tmp_path), "--quiet").exit_code == 0
-    for name in ("curves.svg", "curves.csv", "split.csv"):
-        assert (tmp_path / name).read_bytes() == (written[0] / name).read_bytes()
-
-
-def test_without_tables_only_the_shared_cache_is_shown_and_written(tmp_path):
-    result = run(*SMOKE, "--out", str(tmp_path))
-    assert result.exit_code == 0
-    assert "of its own" not in result.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.json", "curves.svg"]
-
-
 def test_a_sample_is_called_one_and_has_errors(tmp_path):
     result = run(*SMOKE, "--sample", "0.2", "--per-table")
     assert result.exit_code == 0
@@ -106,16 +91,12 @@ def test_a_sample_is_called_one_and_has_errors(tmp_path):
     ("arguments", "sentence"),
     [
         (("--split", "many"), "--split: 'many' is no number: write slots, as in 338000, or a share, as in 0.01"),
-        (("--split", "0"), "--split: 0 slots are out of range"),
         (("--split", "50001"), "--split: 50,001 slots are out of range, it must be 1 to the 49,990 rows"),
         (("--split", "1.5"), "--split: 1.5 is out of range, a share of the rows is above 0 and at most 1"),
         (("--split", "700"), "--split: 700 slots are too few to divide"),
         (("--sample", "2"), "--sample: 2 is out of range, it must be above 0 and at most 1"),
         (("--sample", "0.0001"), "--sample: 0.0001 of 49,990 rows is too few to tell an error: give"),
-        (("--batches", "10000000"), "--batches: criteo_kaggle has"),
-        (("--workload", "nope"), "--workload: unknown workload 'nope'"),
         (("--torchrec", "/proc/x/plan.json"), "--torchrec: cannot make /proc/x"),
-        (("--trace", "ids.npy", "--data-dir", "data"), "--trace and --data-dir exclude each other"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence):
@@ -132,19 +113,3 @@ def test_curves_are_written_where_their_slots_are_too_few_for_torchrec(tmp_path)
     assert "--split: 4,300 slots are too few for torchrec's caches" in result.stderr
     assert (out / "curves.json").exists()
     assert not plan.exists()
-
-
-def test_slots_are_read_as_a_number_or_a_share():
-    assert parse_slots("338000", rows=10**7) == 338_000
-    assert parse_slots("0.01", rows=12_345) == 123
-    assert parse_slots("1.0", rows=12_345) == 12_345
-    assert parse_slots("1e-9", rows=12_345) == 1
-    with pytest.raises(BadOption, match="out of range"):
-        parse_slots("0.0", rows=10)
-
-
-def test_sizes_of_a_curve_ascend_and_hold_its_ends(smoke_curves):
-    for curve in (smoke_curves.pooled, *smoke_curves.tables):
-        sizes = curve_sizes(curve)
-        assert sizes == sorted(set(sizes))
-        assert {1, curve.largest_batch, curve.used_rows, curve.rows} <= set(sizes)

@@ -115,88 +115,6 @@ def test_counters_stay_equal_on_a_long_crowded_stream(policy: str, prefetch: str
     assert moved["evicted"] > 100  # or it would not be crowded
 
 
-@pytest.mark.parametrize("prefetch", ["off", "on"])
-def test_batch_that_finds_ways_of_one_age_takes_them_in_the_order_of_the_network(prefetch: str) -> None:
-    """32 rows, then every other of them again: what leaves next depends on how equal stamps are ordered."""
-    again = list(range(0, 32, 2))
-    batches = [[list(range(32))], [again], [list(range(40, 51))], [list(range(32))], [list(range(60, 75))], [again]]
-    trace = WrittenTrace({"t": 100}, batches)
-    assert_equal_counters(trace, slots=32, policy="lru", prefetch=prefetch)
-
-
-def test_lru_prefers_low_rows_and_counts_the_rest_as_conflicts() -> None:
-    """40 rows, each twice, for one set of 32: the last 8 find no place."""
-    trace = WrittenTrace({"t": 40}, [[[*range(39, -1, -1), *range(40)]], [list(range(32))], [[39]]])
-    _, tally = replayed(trace, slots=32, policy="lru")
-    assert uvm_cache_stats(tally) == {
-        "num_calls": 3,
-        "num_requested_indices": 80 + 32 + 1,
-        "num_unique_indices": 40 + 32 + 1,
-        "num_unique_misses": 40 + 0 + 1,
-        "num_conflict_unique_misses": 8,
-        "num_conflict_misses": 16,
-    }
-    assert tally.rows_fetched == 32 + 16 + 8 + 1
-    assert tally.rows_written_back == 8 + 1
-    assert tally.overflow_batches == 1
-    assert tally.lookup_misses == 80 + 1
-
-
-def test_lfu_gives_away_a_row_that_the_batch_uses_and_reads_it_over_the_link() -> None:
-    """32 rows seen once; then row 0 is hit once more, and 32 newcomers come three times each: all of the old leave."""
-    newcomers = [row for row in range(32, 64) for _ in range(3)]
-    _, tally = replayed(WrittenTrace({"t": 64}, [[list(range(32))], [[0, *newcomers]]]), slots=32, policy="lfu")
-    assert tally.details["evicted"] == 32
-    assert tally.unique_misses == 64  # row 0 was there when its batch arrived
-    assert tally.details["conflict_unique_misses"] == tally.details["conflict_lookups"] == 1
-    assert tally.rows_fetched == 64 + 1 + 1
-    assert tally.rows_written_back == 32 + 1
-
-
-def test_lfu_admits_a_newcomer_of_an_equal_count_and_refuses_one_of_a_lower() -> None:
-    twice = [*range(32), *range(32)]
-    _, refused = replayed(WrittenTrace({"t": 40}, [[twice], [[32]]]), slots=32, policy="lfu")
-    _, admitted = replayed(WrittenTrace({"t": 40}, [[twice], [[32, 32]]]), slots=32, policy="lfu")
-    assert refused.details["conflict_lookups"] == 1
-    assert refused.details["evicted"] == 0
-    assert admitted.details["conflict_lookups"] == 0
-    assert admitted.details["evicted"] == 1
-
-
-def test_lfu_remembers_the_count_of_a_row_that_left() -> None:
-    """Row 32 takes a place by its third use, is driven out by rows used four times, and comes back by its fourth."""
-    thrice, four_times = [32] * 3, [row for row in range(40, 72) for _ in range(4)]
-    _, tally = replayed(WrittenTrace({"t": 80}, [[thrice], [four_times], [[32]]]), slots=32, policy="lfu")
-    assert tally.details["inserted"] == 1 + 32 + 1
-    assert tally.details["conflict_unique_misses"] == 0
-
-
-def test_prefetched_batch_leaves_lines_of_the_batch_before_alone() -> None:
-    """A full set, all of it locked until its batch is trained: nothing of the next batch finds a place."""
-    trace = WrittenTrace({"t": 64}, [[list(range(32))], [list(range(32, 64))]])
-    _, plain = replayed(trace, slots=32, policy="lru")
-    _, prefetching = replayed(trace, slots=32, policy="lru", prefetch="on")
-    assert plain.details["conflict_unique_misses"] == 0
-    assert prefetching.details["conflict_unique_misses"] == 32
-
-
-def test_row_placed_by_the_next_batch_is_not_updated_over_the_link() -> None:
-    """Rows 32 to 35 find no place; 32 does with the next batch, for ways that nobody uses have come free by then."""
-    batches = [[list(range(16))], [list(range(16, 36))], [[32]]]
-    trace = WrittenTrace({"t": 40}, batches)
-    moved = assert_equal_counters(trace, slots=32, policy="lru", prefetch="on")
-    assert moved["absent in forward"] == 4
-    assert moved["updated in backward"] == 3
-
-
-def test_empty_batch_is_no_call_but_ages_the_cache() -> None:
-    trace = WrittenTrace({"t": 100}, [[[]], [list(range(32))], [[]], [[40]]])
-    assert_equal_counters(trace, slots=32, policy="lru", prefetch="off")
-    _, tally = replayed(trace, slots=32, policy="lru")
-    assert tally.batches == 4
-    assert uvm_cache_stats(tally)["num_calls"] == 2
-
-
 @pytest.mark.parametrize(
     ("kind", "state"),
     [
@@ -214,11 +132,8 @@ def test_optimizer_state_moves_past_the_cache_unless_it_is_one_number_per_row(ki
     assert written == 5 * state
 
 
-def test_lfu_that_would_prefetch_cannot_be_replayed() -> None:
+def test_what_fbgemm_has_no_cache_for_cannot_be_replayed() -> None:
     with pytest.raises(CannotReplay, match="policy=lru only"):
         replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32, policy="lfu", prefetch="on")
-
-
-def test_lfu_of_more_sets_than_fbgemm_can_number_cannot_be_replayed() -> None:
     with pytest.raises(CannotReplay, match="at most 16,777,214 sets"):
         replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32 * (2**24 - 1), policy="lfu")

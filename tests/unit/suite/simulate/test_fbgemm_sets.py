@@ -1,24 +1,12 @@
 """How fbgemm orders the ways of a set, and which set a row belongs to."""
 
-import numpy as np
-from brute_force_fbgemm import bitonic_sort, murmur_set
-from hypothesis import example, given
+from brute_force_fbgemm import murmur_set
+from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.simulate.models.fbgemm import set_of, warp_sort
+from suite.simulate.models.fbgemm import set_of
 
 keys_of_a_warp = st.lists(st.integers(-1, 3), min_size=32, max_size=32)
-
-
-@given(keys=keys_of_a_warp)
-@example(keys=[0] * 32)
-@example(keys=list(range(32, 0, -1)))
-def test_ways_are_ordered_as_by_the_lanes_of_a_warp(keys: list[int]) -> None:
-    sorted_keys, lanes = np.array(keys, np.int64), np.empty(32, np.int32)
-    warp_sort(sorted_keys, lanes)
-    assert (sorted_keys.tolist(), lanes.tolist()) == bitonic_sort(keys)
-    assert sorted_keys.tolist() == sorted(keys)
-    assert sorted(lanes.tolist()) == list(range(32))
 
 
 def test_rows_hash_to_the_sets_that_fbgemm_chooses() -> None:

@@ -1,12 +1,11 @@
 """A fixed hot set misses all other rows, and frequencies rank rows as a sort would."""
 
-import numpy as np
-from brute_force_published import by_frequency, hot_set
+from brute_force_published import hot_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+from listed_traces import assert_counts, setting, traces
 
-from suite.simulate.models.fae import HotSetModel, ranks
+from suite.simulate.models.fae import HotSetModel
 
 SETTINGS = settings(max_examples=25, deadline=None)
 COUNTS = st.one_of(st.integers(0, 5), st.integers((1 << 16) - 3, (1 << 16) + 1), st.integers(0, 1 << 40))
@@ -17,16 +16,3 @@ COUNTS = st.one_of(st.integers(0, 5), st.integers((1 << 16) - 3, (1 << 16) + 1),
 def test_hot_set_equals_a_set(trace, slots, counted_from):
     model = HotSetModel(setting(trace, slots, min(counted_from, trace.length)), {})
     assert_counts(model, hot_set(trace, slots))
-
-
-@SETTINGS
-@given(tables=st.lists(st.lists(COUNTS, min_size=1, max_size=30), min_size=1, max_size=3))
-def test_rows_rank_by_frequency_then_by_number(tables):
-    counts = [count for table in tables for count in table]
-    trace = ListedTrace([len(table) for table in tables], [[0]], counts)
-    assert np.argsort(ranks(trace)).tolist() == by_frequency(trace)
-
-
-def test_ranks_are_made_once_per_trace():
-    trace = skewed_trace(tables=[30], batches=2, samples=5)
-    assert ranks(trace) is ranks(trace)

@@ -66,19 +66,6 @@ def test_the_model_equals_lists(trace, slots, counted_from):
     assert_counts(LruModel(setting(trace, slots, min(counted_from, trace.length)), {}), told(trace, slots))
 
 
-@pytest.mark.parametrize("slots", [47, 150])
-def test_the_model_equals_lists_over_many_batches(slots):
-    trace = skewed_trace(tables=[200, 90, 3], batches=60, samples=20)
-    tally = assert_counts(LruModel(setting(trace, slots), {}), told(trace, slots))
-    assert tally.rows_written_back > 250
-
-
-def test_lru_sends_the_rows_of_the_oldest_batch_away_first():
-    trace = ListedTrace([9], [[0, 1], [2, 3], [0], [4], [5], [1, 2, 3, 0]])  # 4 takes 1's slot, 5 that of 2 or 3
-    tally = replay(LruModel(setting(trace, 4, 5), {}))
-    assert (tally.unique_misses, tally.rows_fetched, tally.rows_written_back) == (2, 2, 2)
-
-
 @pytest.mark.parametrize("model", [LruModel, BeladyModel])
 def test_batches_taken_at_once_count_as_one_by_one(model, monkeypatch):
     parameters = {key: values[0] for key, values in model.variants.items()}
@@ -95,12 +82,3 @@ def test_batches_taken_at_once_count_as_one_by_one(model, monkeypatch):
     assert counted[0] == counted[1] == counted[2]
     assert over_time[0] == over_time[1] == over_time[2]
     assert np.sum(over_time[0], axis=0).tolist() == [tallies[0].unique_ids, tallies[0].unique_misses]
-
-
-def test_batch_larger_than_the_cache_drives_nothing_out():
-    trace = ListedTrace([20], [[0, 1, 2, 2], [*range(3, 13), 3], [0, 1, 2, 3]])
-    tally = replay(LruModel(setting(trace, 4, 1), {}))
-    assert tally.overflow_batches == 1
-    assert tally.unique_misses == 10  # 3 took the free slot, the others went past the cache, the last batch hits
-    assert tally.lookup_misses == 11
-    assert (tally.rows_fetched, tally.rows_written_back) == (10, 9)

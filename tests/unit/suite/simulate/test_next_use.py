@@ -1,9 +1,7 @@
 """Next uses are those found by searching, wherever they are kept; rows are ranked by frequency, exactly."""
 
 import errno
-import gc
 import tempfile
-import weakref
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import given
 
 from suite.simulate import trace as traces
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.models.next_use import NextUses, next_uses
+from suite.simulate.models.next_use import NextUses
 from suite.simulate.trace import replayed
 from systems.freq_cache.cache.plan import Ids
 
@@ -73,22 +71,3 @@ def test_batch_numbers_may_exceed_sixteen_bits() -> None:
     assert uses.of(0).tolist() == [1, 65_539]
     assert uses.of(65_538).tolist() == [65_539]
     assert uses.of(65_539).tolist() == [65_540, 65_540]
-
-
-def test_next_uses_are_found_once_for_all_cache_sizes_and_let_go_with_their_trace() -> None:
-    read: list[int] = []
-
-    class Counting(RowTrace):
-        def ids(self, index: int) -> Ids:
-            read.append(index)
-            return super().ids(index)
-
-    trace = Counting(4, [[0, 1], [2], [3]])
-    first = next_uses(trace, 3)
-    assert next_uses(trace, 3) is first
-    assert sorted(read) == [0, 1, 2]
-    assert next_uses(trace, 2).never == 2
-    made = weakref.ref(next_uses(trace, 2))
-    del trace
-    gc.collect()
-    assert made() is None

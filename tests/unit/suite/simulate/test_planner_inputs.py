@@ -6,12 +6,10 @@ import pytest
 import torch
 from test_curves import zipf_trace
 from test_curves_command import SMOKE, run
-from test_slots_by_table import curve_of
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
 
 from suite.records.command_line import BadOption
-from suite.simulate import planner_inputs as module
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.planner_inputs import PlannerInputs, offload_stats, planner_inputs
@@ -35,29 +33,6 @@ def test_torchrec_expects_what_the_curve_says_at_every_size(curves):
             assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(slots), abs=1e-6)
         assert stats.expected_miss_rate(1.0) == 0
         assert stats.expected_lookups == round(curve.unique_ids / curves.batches)
-
-
-def test_bins_of_many_rows_are_right_in_their_middle_and_off_by_half_a_bin_at_most(curves, monkeypatch):
-    monkeypatch.setattr(module, "MOST_BINS", 90)
-    curve = curves.tables[2]
-    stats = torchrecs(offload_stats(curve, curves.batches))
-    assert len(stats.hist) == 90  # of 100 rows
-    for slots in range(1, 8_900):
-        middle = (slots - 1) // 100 * 100 + 50
-        assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(middle), abs=1e-6)
-        assert abs(middle - slots) <= 50
-
-
-def test_cacheability_is_the_area_under_the_curve():
-    stats = offload_stats(curve_of([6, 2], misses=2, rows=4), 1)  # misses of 1, 2, 3 and 4 slots: 4, 2, 2 and none
-    assert stats.mrc_hist_counts == [6, 2, 0, 2]
-    assert stats.cacheability == pytest.approx((0.4 + 0.2 + 0.2 + 0) / 4)
-
-
-def test_a_table_without_ids_is_no_cache_to_weigh():
-    stats = offload_stats(curve_of([], rows=5, largest_batch=0), 3)
-    assert (stats.cacheability, stats.expected_lookups, sum(stats.mrc_hist_counts)) == (0, 0, 0)
-    assert torchrecs(stats).expected_miss_rate(0.2) == 0
 
 
 def test_caches_begin_at_their_largest_batch_and_prefetching_holds_two(curves):

@@ -5,10 +5,9 @@ from listed_traces import setting, skewed_trace
 
 from suite.records.command_line import BadOption
 from suite.simulate.models.model import CacheModel, RowBytes, Tally, replay
-from suite.simulate.models.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
+from suite.simulate.models.registry import BOUNDS, MODELS, build, parameters_of, parse_policies
 from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.registry import Variant
 
 
 class OfMyOwn(CacheModel):
@@ -30,11 +29,6 @@ def test_all_has_every_model_in_it_and_each_variant_once() -> None:
     assert {variant.name for variant in found} == set(MODELS)
     resolved = [(variant.name, *sorted(parameters_of(variant).items())) for variant in found]
     assert len(set(resolved)) == len(resolved)
-
-
-def test_every_model_says_where_its_rules_come_from() -> None:
-    for name in MODELS:
-        assert load(Variant(name)).source
 
 
 def test_bounds_are_there_whatever_is_named() -> None:

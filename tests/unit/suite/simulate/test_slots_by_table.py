@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
-from suite.records.command_line import BadOption
 from suite.simulate.curves import Curve, Curves, Depths, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
@@ -53,25 +52,6 @@ def test_no_division_of_convex_curves_misses_less(made, more):
     assert division.total_misses == fewest_misses(tables, slots)
 
 
-@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=7), min_size=1, max_size=3), st.integers(0, 22))
-def test_a_division_of_any_curves_is_at_most_one_step_from_the_best(made, more):
-    tables = [curve_of(hits) for hits in made]
-    slots = len(tables) + more
-    division = divide_greedily(tables, slots)
-    assert all(1 <= given <= curve.rows for given, curve in zip(division.slots, tables, strict=True))
-    assert sum(division.slots) <= slots
-    # what lies behind a step that was taken in part is all that the best could have more
-    most_in_a_step = max(sum(hits) for hits in made)
-    assert 0 <= division.total_misses - fewest_misses(tables, slots) <= most_in_a_step
-
-
-def test_a_cliff_is_taken_whole_before_a_gentle_slope():
-    cliff = curve_of([0, 0, 0, 100])  # nothing helps but all four rows: 33 for each slot after the first
-    slope = curve_of([10, 9, 8, 7])
-    assert divide_greedily([cliff, slope], 5).slots == (4, 1)
-    assert divide_greedily([cliff, slope], 7).slots == (4, 3)
-
-
 def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     trace = zipf_trace([2_000, 30, 6_000, 700], batches=30, samples=150)
     span = Span(counted_from=12, stop=30)
@@ -85,23 +65,6 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
             assert slots >= curves.tables[place].largest_batch
     assert least_recent(trace, 900, span)[0] == split.shared_misses
     assert split.greedy.total_misses <= split.equal.total_misses
-
-
-def test_slots_for_all_rows_leave_over_what_no_row_was_used_for():
-    trace = zipf_trace([300, 500], batches=10, samples=40)
-    curves = miss_curves(trace, Span(counted_from=0, stop=10), per_table=True)
-    split = split_slots(curves, 800)
-    assert split.greedy.slots == tuple(curve.used_rows for curve in curves.tables)
-    assert split.unused == 800 - sum(curve.used_rows for curve in curves.tables) > 0
-    assert split.equal.slots == (300, 500)
-    assert split.greedy.total_misses == split.equal.total_misses == split.shared_misses
-
-
-def test_too_few_slots_for_the_largest_batches_are_refused():
-    curves = curves_of(curve_of([1] * 9, largest_batch=4, name="a"), curve_of([1] * 9, largest_batch=3, name="b"))
-    with pytest.raises(BadOption, match=r"--split: 6 slots are too few to divide: .*7 distinct rows together"):
-        split_slots(curves, 6)
-    assert split_slots(curves, 7).greedy.slots == (4, 3)
 
 
 def curves_of(*tables):
@@ -164,11 +127,6 @@ def test_a_sampled_curve_is_divided_in_slots_of_all_rows():
     assert abs(sampled.greedy.total_misses - found) < 4 * sampled.greedy_error
 
 
-def test_a_table_that_no_batch_uses_gets_one_slot():
-    unused = curve_of([], rows=50, largest_batch=0)
-    assert divide_greedily([unused, curve_of([3, 2, 1])], 3).slots == (1, 2)
-
-
 @given(st.lists(st.tuples(convex, st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=3), st.integers(0, 22))
 def test_tables_that_may_lie_on_the_device_whole_are_at_most_one_step_from_the_best(made, more):
     tables = [curve_of(hits, misses=misses, rows=len(hits) + unused) for hits, misses, unused in made]
@@ -184,11 +142,3 @@ def test_tables_that_may_lie_on_the_device_whole_are_at_most_one_step_from_the_b
     best = min(missed(way) for way in ways if sum(way) <= slots)
     most_in_a_step = max(sum(hits) + misses for hits, misses, _ in made)
     assert 0 <= division.total_misses - best <= most_in_a_step
-
-
-def test_a_small_table_is_taken_whole_where_that_saves_its_first_misses():
-    small, large = curve_of([5, 5], misses=90, rows=4), curve_of([20] * 8, rows=8)
-    assert divide_greedily([small, large], 6).slots == (1, 5)
-    assert divide_greedily([small, large], 6, resident=True).slots == (4, 2)
-    # three slots do not take the small one whole: they go where they save something
-    assert divide_greedily([small, large], 3, resident=True).slots == (1, 2)

@@ -1,6 +1,4 @@
 import numpy as np
-import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.simulate.lru_stacks import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
@@ -59,12 +57,6 @@ def same(stacks, lists):
         assert found.tolist() == np.bincount(np.array(expected.depths, np.int64), minlength=found.size).tolist()
 
 
-@settings(max_examples=25)
-@given(st.data(), st.lists(st.integers(0, 12), min_size=1, max_size=4).filter(any), st.integers(0, 4))
-def test_depths_are_those_of_lists(data, sizes, counted_from):
-    same(*follow(sizes, data.draw(batches_of(sizes)), counted_from=counted_from))
-
-
 def test_depths_stay_right_when_slots_run_out_and_rows_are_numbered_anew():
     generator = np.random.default_rng(0)
     sizes = [700, 3, 1500]
@@ -75,27 +67,6 @@ def test_depths_stay_right_when_slots_run_out_and_rows_are_numbered_anew():
     # each stack has 8,192 slots
     assert sum(row >= 703 for rows, _ in batches for row in rows) > 4 * 8192
     same(*follow(sizes, batches, counted_from=10))
-
-
-@pytest.mark.parametrize("by_table", [False, True])
-def test_sampled_rows_are_numbered_stratum_after_stratum(by_table):
-    sizes = np.array([5_000, 90, 20_000])
-    sample = RowSample(sizes, np.array([0.2, 1.0, 0.05]), by_table=by_table)
-    ids = Ids(np.concatenate([np.arange(size) for size in sizes]), sizes.cumsum(), sizes.cumsum() - sizes)
-    members = sample.of(ids)
-    assert sorted(members.tolist()) == list(range(sample.sizes.sum()))  # each row of the sample has a number of its own
-    per_table = [
-        sample.of(Ids(np.arange(size), np.array([size]), np.array([start]))).size
-        for size, start in zip(sizes, ids.starts, strict=True)
-    ]
-    assert per_table[1] == 90
-    assert per_table[0] == pytest.approx(1_000, abs=150)
-    assert per_table[2] == pytest.approx(1_000, abs=150)
-    if by_table:
-        assert sample.sizes.reshape(3, -1).sum(axis=1).tolist() == per_table
-        bounds = np.cumsum(per_table)
-        assert members[: per_table[0]].max() < bounds[0] <= members[per_table[0] : bounds[1]].min()
-    assert sample.sizes.min() > 0
 
 
 def test_a_row_is_always_or_never_in_the_sample():

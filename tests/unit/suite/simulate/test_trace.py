@@ -1,14 +1,12 @@
 """Traces: batches by index, distinct rows, one table of several, replay in order."""
 
 import numpy as np
-import pytest
 from bag_streams import bagged
 from hypothesis import given
 from listed_traces import ListedTrace, setting, skewed_trace, traces
 
 from suite.simulate.models.model import CacheModel, Tally, replay
-from suite.simulate.options import open_trace
-from suite.simulate.trace import DistinctRows, Seen, WorkloadTrace, replayed
+from suite.simulate.trace import DistinctRows, Seen, WorkloadTrace
 
 
 @given(trace=traces())
@@ -54,24 +52,3 @@ def test_batches_are_announced_ahead_and_stepped_in_order() -> None:
     assert log[-2:] == ["step 4 counted", "step 5 counted"]
     assert len(log) == 12
     assert told == [1] * 6
-
-
-def test_an_error_while_a_batch_is_made_reaches_the_replay() -> None:
-    trace = skewed_trace(tables=(9,), batches=6, samples=3)
-    made = trace.ids
-
-    def ids(index: int):
-        if index == 3:
-            raise OSError("gone")
-        return made(index)
-
-    trace.ids = ids
-    with pytest.raises(OSError, match="gone"):
-        list(replayed(trace, 0, 6))
-
-
-def test_stream_is_opened_as_asked_for() -> None:
-    trace = open_trace(workload="avazu@drift", scale="smoke", batch_size=7)
-    assert trace.name == "avazu@drift"
-    assert trace.rows <= 50_000
-    assert trace.ids(0).values.size == 7 * len(trace.tables)

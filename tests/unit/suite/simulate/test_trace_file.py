@@ -1,6 +1,5 @@
 """Traces of one's own: what a file may hold, and what is said of one that cannot be replayed."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -95,11 +94,6 @@ def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.M
     assert counts[1].tolist() == np.bincount([i for s in samples for i in s[1]], minlength=50).tolist()
 
 
-def test_an_array_is_mapped_not_loaded(tmp_path: Path) -> None:
-    trace = FileTrace(saved(tmp_path / "ids.npy", one_hot()), BATCH)
-    assert isinstance(trace._ids, np.memmap)
-
-
 # What cannot be replayed
 
 
@@ -132,15 +126,6 @@ def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -
     for read in (trace.frequencies, lambda: trace.run(0, 3)):
         with pytest.raises(DataError, match=r"column 2 \('table_2'\), row 44: id 1000"):
             read()
-
-
-def test_an_id_in_a_bag_is_named_by_its_sample(tmp_path: Path) -> None:
-    ids, offsets = np.array([1, 2, 3, 90, 4]), np.array([0, 1, 1, 3, 5])
-    np.savez(tmp_path / "t.npz", ids=ids, offsets=offsets, rows=np.array([9, 9]))
-    said = "column 1 ('table_1'), row 1: id 90 is outside the table's 9 rows"
-    assert said in refusal(tmp_path / "t.npz", 2)
-    with pytest.raises(DataError, match=re.escape(said)):
-        FileTrace(tmp_path / "t.npz", 1).run(0, 2)
 
 
 def test_numbers_that_no_simulator_can_hold_are_named(tmp_path: Path) -> None:
@@ -187,34 +172,27 @@ def test_arrays_that_are_no_trace_are_refused(arrays, sentence: str, tmp_path: P
         FileTrace(tmp_path / "t.npz", 1)
 
 
-@pytest.mark.parametrize("name", ["t.npy", "t.npz"])
-def test_files_that_cannot_be_read_are_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"not what the name says, and long enough to have a header" * 5)
-    assert f"cannot read {tmp_path / name}" in refusal(tmp_path / name)
-
-
 @pytest.mark.parametrize("name", ["ids.npy", "plain.npz", "compressed.npz"])
 def test_damaged_files_are_refused_in_a_sentence_or_read(name: str, tmp_path: Path) -> None:
     path, draw = saved(tmp_path / name, one_hot()), np.random.default_rng(0)
     whole = path.read_bytes()
     refused = 0
-    for at in draw.integers(0, len(whole), 500):
+    for at in draw.integers(0, len(whole), 150):
         path.write_bytes(whole[:at] + draw.bytes(1) + whole[at + 1 :])
         try:
             FileTrace(path, BATCH)
         except DataError:
             refused += 1
-    assert refused > 10
+    assert refused > 3
 
 
-def test_objects_are_not_unpickled(tmp_path: Path) -> None:
-    np.save(tmp_path / "t.npy", np.array([[{}]], dtype=object), allow_pickle=True)
-    np.savez(tmp_path / "t.npz", ids=np.array([[{}]], dtype=object))
-    for name in ("t.npy", "t.npz"):
-        assert "cannot read" in refusal(tmp_path / name, 1)
-
-
-def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+def test_files_that_hold_no_arrays_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "objects.npz", ids=np.array([[{}]], dtype=object))
+    for name in ("text.npy", "text.npz"):
+        (tmp_path / name).write_bytes(b"not what the name says, and long enough to have a header" * 5)
+    for name in ("objects.npy", "objects.npz", "text.npy", "text.npz"):
+        assert f"cannot read {tmp_path / name}" in refusal(tmp_path / name, 1)
     (tmp_path / "t.csv").write_text("1,2\n")
     assert "ends in '.csv': give a .npy or .npz file" in refusal(tmp_path / "t.csv")
     assert "No such file" in refusal(tmp_path / "missing.npy")

@@ -10,11 +10,9 @@ from rich.console import Console
 
 from suite.records.groups import group_records
 from suite.records.record import Status
-from suite.tables.comparison import comparison
 from suite.tables.disk import Step, disk_tables, disk_verdict, rows_on_drive
 from suite.tables.settings import sweeps
 from suite.tables.terminal import render
-from tests.unit.suite.fabricate import BASELINE, record, rounds
 from tests.unit.suite.report.report_scenes import lines_of
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, full_ram, on_drive
 
@@ -89,17 +87,6 @@ def test_the_embedding_step_is_compared_with_rivals_the_drive_and_the_least_poss
     assert {row["step"] for row in whole} == {"the whole DLRM step"}
 
 
-def test_the_caption_says_drive_memory_and_tables():
-    first, _ = disk_tables(group_records(contest(setting=SMALL)))
-    assert "31,250,000 rows of 128 floats, 16.00 GB in all" in first.caption
-    drive = "drive: ext4, random reads of 4,096 bytes past the page cache: 16,000/s at depth 1, 64,000/s at depth 32"
-    assert f"{drive}, measured by fio 3.36" in first.caption
-    assert "memory held by memory control group, version 2" in first.caption
-    assert "outside any offload ranking" not in first.caption
-    (without_baseline, _) = disk_tables(group_records(contest(setting=SMALL)[3:]))
-    assert "4,000,000 rows of" in without_baseline.caption
-
-
 def test_the_verdict_names_budgets_share_of_ram_and_times_of_rivals():
     assert verdict_of(contest(), contest(512 * MIB, ours=(0.5, 0.25), rocksdb=(0.3, 0.1))) == (
         f"At 512 MiB {OURS} trains at 0.48 to 0.52 of full_ram, and is 2.5 times as fast as mapped_table and 2.5 times "
@@ -160,26 +147,6 @@ def test_unverified_wrong_and_straying_systems_are_not_chosen():
     said = verdict_of(contest(), astray)
     assert said.startswith(f"At 1 GiB {OURS} trains at")
     assert "do not choose freq_cache[tier=file] by speed: its AUROC is 0.7000 where that of full_ram is 0.7911" in said
-
-
-def test_without_turns_of_the_embedding_step_there_is_one_table():
-    runs = [*on_drive("full_ram", 1.0), *on_drive(OURS, 0.9), *on_drive("mapped_table", 0.3)]
-    (whole,) = disk_tables(group_records(runs))
-    assert whole.summary == (
-        f"At 1 GiB {OURS} trains at 0.87 to 0.93 of full_ram, and is 3 times as fast as mapped_table in the whole DLRM "
-        "step."
-    )
-
-
-def test_rows_on_a_drive_stand_behind_other_contests_which_stay_as_they_were():
-    setting = {"device": "cpu", "cache_ratio": None, "device_budget_bytes": GIB}
-    plain = [record("full_gpu", setting=setting), *rounds("freq_cache[tier=file]", [BASELINE / 2], setting=setting)]
-    alone, both = (comparison(group_records(records)) for records in (plain, [*contest(), *plain]))
-    for block, same in zip(alone.tables, both.tables, strict=False):
-        assert block == same
-    assert len(both.tables) == len(alone.tables) + 2
-    assert alone.frame["host_budget_bytes"].dropna().empty
-    assert both.frame["host_budget_bytes"].dropna().unique().tolist() == [GIB]
 
 
 @pytest.mark.parametrize("width", [120, 80])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from suite.records.groups import group_records
 from suite.records.measured import Ranks, RankShare
 from suite.tables.comparison import comparison
-from suite.tables.ranks import imbalance, rank_tables
+from suite.tables.ranks import rank_tables
 from tests.unit.suite.fabricate import record
 from tests.unit.suite.report.report_scenes import lines_of
 
@@ -31,12 +29,6 @@ def on_ranks(system, *shares, ranks=2):
     return plain.model_copy(
         update={"measurement": plain.measurement.model_copy(update={"ranks": account}), "turns": None}
     )
-
-
-def test_imbalance_is_the_largest_over_the_mean():
-    assert imbalance([30, 10]) == pytest.approx(1.5)
-    assert imbalance([7, 7, 7]) == 1
-    assert imbalance([0, 0]) is None
 
 
 def test_the_table_shows_each_ranks_bytes_the_imbalances_and_what_was_sent_per_step():

@@ -4,12 +4,9 @@ import pytest
 
 from suite.records.groups import Group, group_records
 from suite.records.record import Record, Status
-from suite.tables.columns import REST
-from suite.tables.comparison import comparison, line_of
-from suite.tables.formatting import MISSING
 from suite.tables.rows import Row, merged_rows
 from suite.tables.verdict import verdict
-from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
+from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, record, verification
 
 
 def only_group(records: list[Record]) -> Group:
@@ -59,11 +56,6 @@ def test_repeat_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
     assert row_of([record("a")], "a").noise is None
 
 
-def test_repeat_that_seems_slower_widens_the_noise_floor() -> None:
-    apart = record("full_gpu", samples_per_s=0.95 * BASELINE, noise=0.001)
-    assert row_of([apart], "full_gpu").noise == pytest.approx(0.05)
-
-
 def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
     row = row_of(cpu_run(), "fbgemm_uvm")
     assert (row.same_kernel_as, row.steps_per_s, row.ratio, row.epoch_s, row.target_s) == ("full_gpu", *[None] * 4)
@@ -74,12 +66,6 @@ def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
     measurement = timed.measurement.model_copy(update={"same_kernel_as": "full_gpu"})
     row = row_of([timed.model_copy(update={"measurement": measurement})], "fbgemm_uvm")
     assert (row.same_kernel_as, row.steps_per_s) == (None, pytest.approx(50))
-
-
-def test_wrong_baseline_measures_nobody() -> None:
-    wrong = record("full_gpu", status=Status.WRONG_ANSWER, checked=verification(passed=False))
-    row = row_of([wrong, record("a")], "a")
-    assert (row.ratio, row.steps_per_s) == (None, pytest.approx(50))
 
 
 def test_time_to_the_target_is_read_off_a_line_between_points() -> None:
@@ -107,23 +93,6 @@ def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -
     assert (row.unique_ids, row.hit_rate) == (1_000_000, pytest.approx(0.95))
     assert row.fetched_bytes_per_step == pytest.approx(2_580_000)
     assert row_of(runs[1:], "a").unique_ids is None
-
-
-def test_what_training_waited_for_the_cache_is_a_column_in_milliseconds_per_step() -> None:
-    (column,) = [column for column in REST if column.name == "wait_s_per_step"]
-    waited = measured(record("a"), "traffic", planning_wait_s=0.01, fetch_wait_s=0.02, write_back_wait_s=0.03)
-    assert row_of([waited], "a").wait_s_per_step == pytest.approx(0.006)  # over 10 steps
-    assert column.cell(line_of(row_of([waited], "a"))) == "6.00"
-    assert column.cell(line_of(row_of([record("a")], "a"))) == MISSING
-
-
-def test_misses_and_bytes_stand_beside_the_least_possible_per_step() -> None:
-    made = record(least=optimum())  # 50,000 misses and 46.44 MB in 10 steps
-    row = row_of([made], made.cell.system)
-    assert row.misses_over_optimum == pytest.approx(1.25)
-    assert row.bytes_over_minimum == pytest.approx(1.25)
-    half = made.model_copy(update={"optimum": optimum().model_copy(update={"steps": 5})})
-    assert row_of([half], made.cell.system).misses_over_optimum == pytest.approx(0.625)
 
 
 def test_waiting_for_batches_is_a_note_above_two_per_cent() -> None:
@@ -172,15 +141,6 @@ def test_verification_says_how_close(checked: object, word: str) -> None:
     assert row_of([record("a", checked=checked)], "a").verified == word
     unchecked = record("a").model_copy(update={"verification": None})
     assert row_of([unchecked], "a").verified == "no"
-
-
-def test_frame_has_a_line_per_row_and_keeps_bytes_whole_where_some_are_missing() -> None:
-    table = comparison(group_records(gpu_run() + cpu_run())).frame
-    assert str(table["device_rows_bytes"].dtype) == "Int64"
-    again = table[table["baseline_repeat"]]
-    assert list(again["system"]) == ["full_gpu (again)"] * 2
-    keys = [one.key for one in rounds("full_gpu", [BASELINE] * 3)]
-    assert again.iloc[0]["records"] == " ".join(keys)
 
 
 @pytest.mark.parametrize(

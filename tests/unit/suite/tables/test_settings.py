@@ -30,25 +30,6 @@ def test_cpu_table_states_what_it_cannot_say_and_real_data_has_no_best_auroc() -
     assert "device budget 47.7 MiB" in said
 
 
-def test_systems_that_raced_elsewhere_are_named() -> None:
-    apart = record("cache[tier=disk]", timed={"way": "own process"}, setting={"turn_steps": 1})
-    others = [record(name, setting={"turn_steps": 1}) for name in ("full_gpu", "a")]
-    turns = "1 round x 3 builds x 4 turns of 1 step, one process, cache[tier=disk]: own process"
-    assert f"{turns}, intervals within one run;" in captioned([*others, apart])
-    assert "turns of" not in captioned([record("a", same_kernel_as="full_gpu")])
-
-
-def test_of_several_tables_in_one_the_widest_noise_is_told_and_no_size() -> None:
-    said = captioned(
-        [
-            record("full_gpu", setting={"cache_ratio": 0.01}),
-            record("full_gpu", noise=0.05, setting={"cache_ratio": 0.05}),
-        ]
-    )
-    assert "noise floor: the baseline beside itself 1.0 [0.9, 1.1];" in said
-    assert "cache ratio" not in said
-
-
 def test_disturbed_rounds_are_counted_and_the_worst_is_told() -> None:
     runs = []
     for number, (share, sentences) in enumerate([(0.1, ("others took 10%",)), (0.4, ("others took 40%",)), (0.0, ())]):
@@ -58,12 +39,12 @@ def test_disturbed_rounds_are_counted_and_the_worst_is_told() -> None:
     assert "disturbed" not in captioned(runs[2:])
 
 
-def test_frequencies_are_told_unless_they_are_the_usual_ones() -> None:
-    assert "frequencies" not in captioned([record()])
-    assert "frequencies from the first 10 % of training;" in captioned([record(setting={"frequency_prefix": 0.1})])
-
-
 def test_mixed_code_is_said() -> None:
     stale = rounds("b", [1e6], where=environment(code="old"))
     assert "of several versions" not in captioned([record("a")])
     assert "of several versions, run them again to compare alike" in captioned([record("a"), *stale])
+
+
+def test_frequencies_are_told_unless_they_are_the_usual_ones() -> None:
+    assert "frequencies" not in captioned([record()])
+    assert "frequencies from the first 10 % of training;" in captioned([record(setting={"frequency_prefix": 0.1})])

@@ -5,8 +5,6 @@ import io
 import itertools
 import math
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +15,7 @@ from markdown_it.token import Token
 from suite.records.groups import group_records
 from suite.records.store import StoreError
 from suite.report.sheets import sheets
-from suite.tables.sheet import Column, Sheet, Table, csv_text, latex, to_csv, to_latex, to_markdown, write_sheets
+from suite.tables.sheet import Column, Sheet, Table, csv_text, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
 from tests.unit.suite.report.report_scenes import disk_run
 
@@ -116,13 +114,6 @@ def test_markdown_tables_read_back_as_the_cells_of_the_sheet(every_sheet):
     assert "\n| --- | ---: |\n" in to_markdown(nasty())
 
 
-def test_markdown_keeps_markup_in_headings_and_notes_as_text():
-    tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(nasty()))
-    printed = [words(token) for token in tokens if token.type == "inline"]
-    assert printed[:4] == [f"Title {NASTY}", f"Heading {NASTY}", f"Verdict {NASTY}", f"Caption {NASTY}"]
-    assert printed.count(NASTY) == 2  # a note and a cell
-
-
 def test_csv_has_one_header_and_every_number_of_the_frame(every_sheet):
     for sheet in every_sheet:
         lines = list(csv.DictReader(io.StringIO(to_csv(sheet))))
@@ -147,41 +138,6 @@ def test_latex_tables_read_back_as_the_cells_of_the_sheet_and_labels_are_its_own
         assert labels == [f"tab:{sheet.name}-{number}" for number in range(1, len(tables_of(sheet)) + 1)]
         bare = re.sub(r"\\[\\{}%]", "", "\n".join(line for line in text.split("\n") if not line.startswith("%")))
         assert bare.count("{") == bare.count("}")
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("50 % & $5 #1", r"50 \% \& \$5 \#1"),
-        ("a_b", r"a\_\allowbreak{}b"),
-        ("{x}", r"\{x\}"),
-        ("~9^2", r"\textasciitilde{}9\textasciicircum{}2"),
-        ("\\n", r"\textbackslash{}n"),
-        ("--x", r"{-}{-}x"),
-        ("1,234", "1,234"),
-        ("[n/a]", r"{[}\allowbreak{}n/a]"),
-    ],
-)
-def test_latex_specials_are_escaped(text, escaped):
-    assert latex(text) == escaped
-    assert plain(escaped) == text
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX on this machine")
-def test_latex_compiles(tmp_path, every_sheet):
-    made = every_sheet
-    write_sheets(made, tmp_path)
-    body = "\n".join(rf"\input{{{sheet.name}}}\clearpage" for sheet in made)
-    packages = r"\usepackage[T1]{fontenc}\usepackage{array,booktabs,longtable,lscape}"
-    (tmp_path / "all.tex").write_text(rf"\documentclass{{article}}{packages}\begin{{document}}{body}\end{{document}}")
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_every_sheet_is_written_in_three_formats_and_nothing_else(tmp_path):

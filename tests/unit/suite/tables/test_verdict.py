@@ -79,20 +79,6 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             "throughput, without offload."
         ),
     ),
-    "one cache as fast as the baseline": (
-        [cpu_baseline(0.01), cpu("freq_cache", 0.995, 0.02)],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache stays within 5 % of its throughput and "
-            "saves 94 % of the device bytes."
-        ),
-    ),
-    "a cache so small that it saves nearly all": (
-        [cpu_baseline(0.01), ran("freq_cache", 0.90, 0.02, anatomy={"device/rows": 475_000}, **CPU)],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 5 to 15 % of throughput and "
-            "saves 99.6 % of the device bytes."
-        ),
-    ),
     "one cache faster than the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 1.27, 0.04)],
         (
@@ -106,18 +92,6 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput and "
             "saves 94 % of the device bytes; freq_cache[policy=lfu] costs 35 to 45 % of throughput and saves 94 % "
             "of the device bytes."
-        ),
-    ),
-    "three alike, of which one may be as fast as the baseline": (
-        [
-            cpu_baseline(0.01),
-            cpu("cache[policy=a]", 0.975, 0.03),
-            cpu("cache[policy=b]", 0.960, 0.02),
-            cpu("cache[policy=c]", 0.945, 0.01),
-        ],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: cache[policy=a], cache[policy=b] and "
-            "cache[policy=c] cost up to 10 % of throughput and save 94 % of the device bytes."
         ),
     ),
     "alike in speed, of which one saves bytes and two take more": (
@@ -137,13 +111,6 @@ SCENES: dict[str, tuple[list[Record], str]] = {
         (
             "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs up to 10 % of throughput and "
             "saves 94 % of the device bytes."
-        ),
-    ),
-    "noise to both sides": (
-        [cpu_baseline(0.12), cpu("freq_cache", 0.98)],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache stays within 15 % of its throughput "
-            "and saves 94 % of the device bytes."
         ),
     ),
     "noise above everything": (
@@ -170,20 +137,6 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput and "
             "saves 94 % of the device bytes; nothing can be said of torchrec_uvm: timed alone, not beside "
             "full_gpu."
-        ),
-    ),
-    "offload with a clear winner": (
-        [
-            gpu("full_gpu", 1.0, 0.01),
-            gpu("freq_cache", 0.90, 0.01),
-            gpu("fbgemm_uvm_caching", 0.70, 0.01),
-            gpu("torchrec_uvm", 0.10, 0.01),
-        ],
-        (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 15 % of "
-            "throughput and saves 94 % of the device bytes; fbgemm_uvm_caching costs 25 to 35 % of throughput and "
-            "saves 94 % of the device bytes; torchrec_uvm costs 85 to 95 % of throughput and saves 100 % of the "
-            "device bytes; fastest of those that offload: freq_cache."
         ),
     ),
     "offload with two in front, of which one is too noisy to stand beside the baseline": (
@@ -221,10 +174,6 @@ SCENES: dict[str, tuple[list[Record], str]] = {
     "no baseline, and nobody beside another": (
         [gpu("freq_cache", 0.9, baseline=None), gpu("torchrec_uvm", 0.2, baseline=None)],
         "Nothing can be said beside full_gpu, which took no part.",
-    ),
-    "nothing but the baseline and its own kernel": (
-        [cpu_baseline(0.01), cpu("fbgemm_uvm", 1.0, same_kernel_as="full_gpu")],
-        "Nothing to compare: no system beside full_gpu can be judged.",
     ),
     "yardsticks, and a system with a bad round": (
         [

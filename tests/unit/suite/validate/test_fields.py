@@ -50,24 +50,15 @@ def test_floats_that_json_lacks_are_words_wherever_the_models_take_them(number: 
     assert loaded.measurement.quality.final_loss == pytest.approx(number, nan_ok=True)
 
 
-@pytest.mark.parametrize("text", ["nan", "1.5", ""])
-def test_other_words_are_no_floats(text: str) -> None:
-    content = content_of(record()) | {"wall_s": text}
-    assert said(content) == [f"wall_s: Input should be a valid number, found {text!r}"]
-
-
 @pytest.mark.parametrize(
     ("place", "value", "expected"),
     [
         ("turns.system_s.1.3", None, "turns.system_s[1][3]: Input should be a valid number, found None"),
-        ("turns.steps", "40", "turns.steps: Input should be a valid integer, found '40'"),
+        ("wall_s", "nan", "wall_s: Input should be a valid number, found 'nan'"),
         ("turns.steps", True, "turns.steps: Input should be a valid integer, found True"),
         ("cell.batch_size", 0, "cell.batch_size: Input should be greater than or equal to 1, found 0"),
-        ("measurement.traffic.lookups", "many", "traffic.lookups: Input should be a valid integer, found 'many'"),
-        ("measurement.traffic.per_table", {"C1": [1]}, "measurement.traffic.per_table.C1[1]: Field required"),
         ("measurement.traffic.per_table", {"C1": [1, "2"]}, "per_table.C1[1]: Input should be a valid integer"),
         ("measurement", [1], "measurement: Input should be an object, found [1]"),
-        ("cell", None, "cell: Input should be an object, found None"),
         ("status", "fine", "status: Input should be 'ok', 'unsupported', "),
         ("notes.0", {}, "notes[0]: Input should be a valid string, found {}"),
         ("cell.surprise", 1, "cell.surprise: Extra inputs are not permitted"),
@@ -83,7 +74,7 @@ def test_misfit_names_place_and_value(place: str, value: Any, expected: str) -> 
     assert expected in found[0], found
 
 
-@pytest.mark.parametrize("place", ["cell.frequency_prefix", "optimum", "sequence", "measurement.exact", "turns.drive"])
+@pytest.mark.parametrize("place", ["cell.frequency_prefix", "optimum"])
 def test_field_with_a_default_has_to_be_in_the_file(place: str) -> None:
     content = content_of(record())
     inside: Any = content
@@ -92,13 +83,3 @@ def test_field_with_a_default_has_to_be_in_the_file(place: str) -> None:
         inside = inside[name]
     del inside[last]
     assert said(content) == [f"{place}: Field required"]
-
-
-def test_every_misfit_is_named_once() -> None:
-    content = content_of(record())
-    del content["cell"]["lr"], content["cell"]["eps"]
-    content["measurement"]["timing"] = {}
-    found = said(content)
-    assert len(found) == len(set(found))
-    assert {f"cell.{name}: Field required" for name in ("lr", "eps")} <= set(found)
-    assert sum(line.startswith("measurement.timing.") for line in found) == 9

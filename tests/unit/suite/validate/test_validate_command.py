@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from suite.records.record import Record
-from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import gpu_run, record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, ROOT, changed, stored, validate
 
@@ -152,14 +151,6 @@ def test_schema_is_printed_alone() -> None:
     result = validate("--print-schema")
     assert result.exit_code == 0
     assert json.loads(result.output)["properties"].keys() == Record.model_fields.keys()
-
-
-def test_records_that_a_run_would_skip_are_exactly_the_unreadable(tmp_path: Path) -> None:
-    paths = stored(tmp_path, gpu_run())
-    paths[0].write_text("[]")
-    (problem,) = RecordStore(tmp_path).load_all()[1]
-    result = validate(tmp_path)
-    assert result.output.splitlines()[0] == str(problem)
 
 
 def test_piped_output_is_the_same_and_needs_no_torch(tmp_path: Path) -> None:

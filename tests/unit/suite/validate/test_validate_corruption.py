@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.store import RecordStore, to_text
@@ -16,6 +16,7 @@ from tests.unit.suite.fabricate import record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, changed, everything, stored
 
 GOOD = record("untouched")
+FEW = settings(max_examples=40)
 FREE = {"packages", "anatomy_bytes", "per_table"}
 
 
@@ -63,6 +64,7 @@ def at(content: Any, place: tuple[str | int, ...]) -> Any:
     return content
 
 
+@FEW
 @given(data=st.data())
 def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(originals))
@@ -76,6 +78,7 @@ def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.D
     assert expected in str(finding)
 
 
+@FEW
 @given(data=st.data())
 def test_cut_file_is_cut_short(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(originals))
@@ -85,6 +88,7 @@ def test_cut_file_is_cut_short(originals: list[Path], scratch: Path, data: st.Da
     assert "is not JSON, or cut short" in str(finding)
 
 
+@FEW
 @given(data=st.data())
 def test_flipped_byte_never_raises(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(originals))
@@ -94,12 +98,13 @@ def test_flipped_byte_never_raises(originals: list[Path], scratch: Path, data: s
     assert checked.problems or checked.record is not None
 
 
+@FEW
 @given(content=st.binary(max_size=200))
 def test_bytes_that_are_no_record_are_a_problem(scratch: Path, content: bytes) -> None:
     assert check_beside_a_good_one(scratch, "foreign.json", content).problems
 
 
-@pytest.mark.parametrize("depth", [10, 900, 100_000])
+@pytest.mark.parametrize("depth", [10, 100_000])
 @pytest.mark.parametrize("opening", ['{"a": ', "["])
 def test_nesting_of_any_depth_is_a_problem(scratch: Path, tmp_path: Path, depth: int, opening: str) -> None:
     (path,) = stored(tmp_path, [record()])

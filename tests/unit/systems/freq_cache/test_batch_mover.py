@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ from torch import Tensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.features import Group
-from systems.freq_cache.cache import plan as plan_module
 from systems.freq_cache.cache.mover import BatchMover, Planned, Writer
-from systems.freq_cache.cache.plan import CacheCounters, Plan, counters_of
+from systems.freq_cache.cache.plan import CacheCounters, Plan
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.tiers.layout import RowLayout
@@ -172,19 +170,6 @@ def test_rows_that_are_home_are_all_read_ahead(worker: Worker) -> None:
         scene.mover.move(planned, scene.traffic)
     assert scene.traffic.late_batches == 0
     assert scene.pool.weights[:3, 0].tolist() == [3.0, 4.0, 1.0]
-
-
-def test_waits_are_counted_where_they_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(rows=2, worker=None)
-    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: scene.tier.clock))
-    first = scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={})
-    scene.mover.move(first, scene.traffic)  # nothing was sent ahead: two reads
-    second = scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0, 2: 1, 3: 2})
-    scene.mover.send(second)  # reads ahead, where nobody waits
-    scene.mover.move(second, scene.traffic)  # two writes
-    counters = counters_of([(scene.traffic, LAYOUT.record_bytes)])
-    assert (counters.fetch_wait_s, counters.write_back_wait_s) == (1.0, 4.0)
-    assert (counters.late_batches, counters.rows_fetched, counters.rows_written_back) == (1, 4, 3)
 
 
 def test_few_batches_wait_to_be_written_back(worker: Worker) -> None:

@@ -62,24 +62,6 @@ def test_counts_of_lfu_go_on_in_caches_of_other_tables(tmp_path: Path) -> None:
     assert sum(counts.sum() for counts in learnt(second)) == sum(counts.sum() for counts in learnt(first))
 
 
-def test_checkpoint_of_another_policy_leaves_nothing_learnt(tmp_path: Path) -> None:
-    first = built(policy="lru")
-    train(first, range(3))
-    first.save(tmp_path)
-    second = built(policy="lfu")
-    second.load(tmp_path)
-    assert not any(counts.any() for counts in learnt(second))
-
-
-def test_learning_rate_of_a_commit_is_gone_on_with(tmp_path: Path) -> None:
-    first = built(directory=tmp_path)
-    first.set_learning_rate(0.125)
-    first.commit()
-    for cache in first.caches:
-        cache.tier.close()
-    assert built(directory=tmp_path).fused_optimizer.param_groups[0]["lr"] == 0.125
-
-
 @pytest.mark.parametrize("tables", [TABLES[::-1], (table("clients", 200, 8, "clicked", "bought"), *TABLES[1:])])
 def test_directory_of_other_tables_is_refused_whatever_their_sizes(
     tmp_path: Path, tables: tuple[EmbeddingBagConfig, ...]

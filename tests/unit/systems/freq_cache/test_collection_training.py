@@ -1,25 +1,13 @@
 """A collection trains as plain torch does: policies, mixed tables, weights, schedules, evaluation."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from torch.optim.lr_scheduler import StepLR
 
-from systems.freq_cache import LFU, LRU
+from systems.freq_cache import LRU
 from tests.contract.scenes import assert_same, snapshot
-from tests.unit.systems.freq_cache.collection_training import SGD, Plain, batch, built, frequencies, learn, train
-
-
-@pytest.mark.parametrize("policy", ["static", "lfu", "lru", lambda rows: LRU(), LFU])
-@pytest.mark.parametrize("look_ahead", [0, 3])
-def test_every_policy_trains_as_plain_torch_does(policy: Any, look_ahead: int) -> None:
-    collection = built(policy=policy, look_ahead=look_ahead, frequencies=frequencies())
-    plain = Plain(collection)
-    train(collection, range(8))
-    plain.train(range(8))
-    assert_same(snapshot(collection), plain.rows())
-    assert collection.counters().rows_written_back > 0
+from tests.unit.systems.freq_cache.collection_training import SGD, Plain, batch, built, learn, train
 
 
 def test_policy_of_ones_own_is_made_for_the_rows_of_each_cache() -> None:

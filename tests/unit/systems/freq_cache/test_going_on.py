@@ -1,7 +1,6 @@
 """Going on after Ctrl-C, an error or a loop left early: rows stay those of plain training, or an error says so."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +11,7 @@ from systems.freq_cache import CachedEmbeddingBagCollection, commits
 from systems.freq_cache.cache.mover import RowMover
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.checkpoint import streamed
 from systems.freq_cache.pipeline import PlanningFailed
-from systems.threads import Task
 
 ROWS, DIM, IDS = 200, 4, 16
 
@@ -84,16 +81,6 @@ def trained_again(collection, features, plain, error):
     return failures
 
 
-@pytest.mark.parametrize("look_ahead", [0, 2])
-def test_ctrl_c_while_a_plan_is_waited_for_loses_nothing(monkeypatch, look_ahead):
-    collection = built(look_ahead=look_ahead)
-    plain, interrupt = Plain(collection), KeyboardInterrupt()
-    monkeypatch.setattr(Task, "wait", failing_once(Task.wait, interrupt, at=5))
-    source = collection.announced(batches(12)) if look_ahead else batches(12)
-    assert trained_again(collection, source, plain, interrupt) == 1
-    assert plain.agrees_with(collection)
-
-
 def test_ctrl_c_in_the_middle_of_a_plan_is_told_instead_of_training_other_rows(monkeypatch):
     collection, interrupt = built(), KeyboardInterrupt()
     monkeypatch.setattr(Planner, "_choose", failing_once(Planner._choose, interrupt, at=3))
@@ -111,16 +98,6 @@ def test_first_filling_that_failed_is_done_again(monkeypatch):
     monkeypatch.setattr(RowMover, "fill", failing_once(RowMover.fill, error))
     assert trained_again(collection, [batch(*range(ROWS - 20, ROWS)), *batches(4)], plain, error) == 1
     assert plain.agrees_with(collection)
-
-
-def test_first_filling_that_failed_is_done_again_before_rows_are_looked_up_that_are_not_trained(monkeypatch):
-    collection, one = built(policy="static", frequencies={"t": torch.arange(ROWS)}), batch(*range(ROWS - 20, ROWS))
-    monkeypatch.setattr(RowMover, "fill", failing_once(RowMover.fill, OSError(5, "it was away")))
-    with pytest.raises(OSError, match="it was away"):
-        collection(one)
-    collection.eval()
-    with torch.no_grad():
-        assert torch.equal(collection(one)["f"], rows_of(collection)[-20:])
 
 
 @pytest.mark.parametrize(
@@ -267,9 +244,3 @@ def test_rows_are_fp32_whatever_torch_makes_by_default():
             assert collection(batch(1, 2)).values().dtype == torch.float32
     finally:
         torch.set_default_dtype(before)
-
-
-def test_entries_without_adams_number_of_steps_are_refused():
-    cache = SimpleNamespace(tier=SimpleNamespace(layout=SimpleNamespace(state={"exp_avg": DIM, "exp_avg_sq": DIM})))
-    with pytest.raises(ValueError, match=r"use save\(\) and load\(\)"):
-        streamed({"t": cache}, prefix="rows", read_rows=None, load_rows=None)

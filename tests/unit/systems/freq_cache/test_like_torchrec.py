@@ -30,36 +30,6 @@ def beside(tables: list[EmbeddingBagConfig], **choices: Any) -> tuple[Any, Embed
     return ours, theirs
 
 
-def test_tables_and_features_that_are_shared_are_named_as_torchrec_names_them() -> None:
-    ours, theirs = beside([bags("t1", 3, "f1", "f2"), bags("t2", 5, "f1"), bags("t3", 3, "f3")])
-    features = batch_of({"f3": [[4], []], "f1": [[0, 1], [2]], "f2": [[], [9, 9]]})
-    found, wanted = ours(features), theirs(features)
-    assert found.keys() == wanted.keys() == ["f1@t1", "f2", "f1@t2", "f3"]
-    assert found.length_per_key() == wanted.length_per_key()
-    torch.testing.assert_close(found.values(), wanted.values())
-    torch.testing.assert_close(found["f1@t2"], wanted["f1@t2"])
-
-
-def test_table_without_features_serves_the_one_of_its_name() -> None:
-    ours, theirs = beside([bags("f", 4)])
-    features = batch_of({"f": [[1, 2]]})
-    torch.testing.assert_close(ours(features)["f"], theirs(features)["f"])
-
-
-def test_weights_scale_rows_and_get_the_gradient_that_torch_gives_them() -> None:
-    tables = [bags("t1", 3, "f1"), bags("t2", 5, "f1", "f2")]
-    ours, theirs = beside(tables, is_weighted=True, optimizer=RowWiseAdagrad, optimizer_kwargs={"lr": 0.1})
-    plain = batch_of({"f1": [[0, 1], [2]], "f2": [[], [9, 9]]})
-    gradients = []
-    for collection in (ours, theirs):
-        weights = torch.tensor([0.5, 2.0, -1.0, 1.5, 0.25], requires_grad=True)
-        features = KeyedJaggedTensor(plain.keys(), plain.values(), weights, lengths=plain.lengths())
-        pooled = collection(features).values()
-        (pooled * torch.arange(pooled.numel()).view_as(pooled)).sum().backward()
-        gradients.append(weights.grad)
-    torch.testing.assert_close(gradients[0], gradients[1])
-
-
 def test_rows_are_real_where_the_model_around_them_is_built_on_meta() -> None:
     with torch.device("meta"):
         model = nn.Sequential(CachedEmbeddingBagCollection([bags("t", 3, "f")], **SGD), nn.Linear(3, 1))
@@ -76,12 +46,6 @@ def test_rows_cannot_be_moved_with_a_model(move: Any) -> None:
     with pytest.raises(RuntimeError, match="build the collection with the device and tables that you want"):
         move(model)
     assert model.to("cpu") is model
-
-
-def test_feature_that_the_batch_lacks_is_named() -> None:
-    ours, _ = beside([bags("t1", 3, "f1", "f2")])
-    with pytest.raises(ValueError, match="no feature f2"):
-        ours(batch_of({"f1": [[1]]}))
 
 
 def test_bags_that_differ_in_number_without_saying_whose_they_are_are_refused_and_nothing_is_touched() -> None:
@@ -169,12 +133,6 @@ def test_what_is_not_fused_is_refused_with_a_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         sparse_optimizer(optimizer, arguments)
-
-
-def test_argument_that_the_class_lacks_is_named() -> None:
-    for optimizer in (torch.optim.SGD, RowWiseAdagrad):
-        with pytest.raises(TypeError, match="betas"):
-            sparse_optimizer(optimizer, {"betas": (0.9, 0.99)})
 
 
 @pytest.mark.parametrize("dim", [3, 4])

@@ -20,8 +20,6 @@ from planner_traces import (
     zipf_batches,
 )
 
-from systems.freq_cache.cache import loops
-from systems.freq_cache.cache.plan import OutsideTable
 from systems.freq_cache.cache.planner import Planner
 
 
@@ -143,21 +141,6 @@ def test_numbers_of_batches_start_over_and_no_row_is_read_before_it_is_written_b
         assert both.fast.plan().fetch_after.tolist() == [2 * around + number]
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_two_hundred_batches_may_be_announced_at_once(name: str) -> None:
-    both = Both(rows=120, slots=50, policy=same_policies(name, list(range(120))))
-    trace = zipf_batches(120, 600, 40, seed=3)
-    for start in range(0, 600, 200):
-        for batch in trace[start : start + 200]:
-            both.announce(batch)
-        for _ in range(150):
-            both.plan()
-        if start == 200:
-            both.withdraw()
-    while both.slow.announced:
-        both.plan()
-
-
 @pytest.mark.parametrize("slots", [64, 33_300])
 def test_withdrawing_rows_that_fill_the_cache_keeps_every_one_of_them(slots: int) -> None:
     """All slots wait for announced batches; afterwards all are queued by key, and each may leave once."""
@@ -201,50 +184,3 @@ def test_rows_of_a_window_that_fits_stay_until_its_last_batch_that_needs_them() 
     both.announce([[5, 6]])
     assert both.plan().fetch_rows == []  # 1 was pinned for it
     assert both.plan().back_rows == [2]  # 0 was queued behind 2 and 3, when no batch needed it any longer
-
-
-def test_distinct_rows_are_numbered_by_first_occurrence_and_counted() -> None:
-    planner = Planner(rows=30, slots=4, policy=same_policies("lfu", [0] * 30)[0])
-    distinct = planner.distinct(ids_of([[3, 1, 3], [], [1, 0], [1, 1, 1, 1, 1, 1, 1, 1]], [0, 0, 10, 28]))
-    assert distinct.rows.tolist() == [3, 1, 11, 10, 29]
-    assert distinct.counts.tolist() == [2, 1, 1, 1, 8]
-    assert distinct.inverse.tolist() == [0, 1, 0, 2, 3, *[4] * 8]
-
-
-@pytest.mark.parametrize("sizes", [[10, 2], [10, 15]], ids=["most ids seen before", "few"])
-@pytest.mark.parametrize("bad", [-1, -(2**62), 2**40])
-def test_id_outside_its_table_is_found_and_leaves_no_trace(sizes: list[int], bad: int) -> None:
-    both = Both(rows=25, slots=8, policy=same_policies("lfu", [0] * 25), starts=[0, 10])
-    both.announce([[1, 2], [1, 0]])
-    both.plan()
-    before = both.fast._index.where.copy()
-    for at, value in ((13, bad), (13, sizes[1]), (2, 10)):
-        ids = ids_of([[1, 5, 6, 5], [0, 1] * 8], [0, 10])
-        ids.values[at] = value
-        with pytest.raises(OutsideTable, match=f"id number {at} of the batch") as raised:
-            both.fast.distinct(ids, np.array(sizes))
-        assert raised.value.at == at
-        assert np.array_equal(both.fast._index.where, before)
-    for batch in ([[1, 5, 6, 5], [0, 1] * 8], [[9, 8, 7, 6, 5, 4], [0]]):
-        both.announce(batch)
-        both.plan()
-
-
-@pytest.mark.parametrize("call", ["find_distinct", "collect"])
-def test_interrupt_right_behind_a_loop_over_the_ids_leaves_no_trace(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a look-ahead of 0 the training thread finds the distinct rows, and Ctrl-C may end it between two loops."""
-    planner = Planner(rows=30, slots=4, policy=same_policies("lfu", [0] * 30)[0])
-    loop, before = getattr(loops, call), planner._index.where.copy()
-
-    def interrupted(*arguments: object) -> None:
-        loop(*arguments)
-        raise KeyboardInterrupt
-
-    ids = ids_of([[3, 1, 3], [0, 1, 1]], [0, 10])
-    with monkeypatch.context() as patch:
-        patch.setattr(loops, call, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            planner.distinct(ids)
-    assert np.array_equal(planner._index.where, before)
-    again = planner.distinct(ids)
-    assert (again.rows.tolist(), again.counts.tolist()) == ([3, 1, 10, 11], [2, 1, 1, 2])

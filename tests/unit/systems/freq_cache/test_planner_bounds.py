@@ -25,28 +25,6 @@ def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> No
     assert len(rooms) == 1
 
 
-def test_batches_that_outgrow_the_window_are_linked_across_its_growth() -> None:
-    both = Both(rows=500, slots=300, policy=same_policies("lru", [0] * 500))
-    for size in (1, 0, 3, 10, 50, 200, 500):
-        both.announce([[*range(size), *range(size)]])
-    before = both.fast.window_bytes
-    for _ in range(7):
-        both.plan()
-    assert both.fast.window_bytes < before  # the batches are gone
-
-
-def test_window_of_equal_batches_stops_growing() -> None:
-    planner = Planner(rows=1000, slots=500, policy=LRU())
-    sizes = []
-    for number in range(500):
-        planner.announce(planner.distinct(ids_of([[(number * 7 + i) % 1000 for i in range(100)]], [0])), changes=True)
-        if planner.announced > 4:
-            planner.plan()
-        sizes.append(planner.window_bytes)
-    assert max(sizes[20:]) == max(sizes[250:])
-    assert max(sizes) == 16 * (1 + 100) + 4 * 100 * (8 + 4)
-
-
 @pytest.mark.parametrize("name", POLICIES)
 def test_index_costs_at_most_eight_bytes_per_row(name: str) -> None:
     rows = 1_000_000

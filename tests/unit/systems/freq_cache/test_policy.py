@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.planner import Planner
-from systems.freq_cache.cache.policy import LEVELS, LFU, LRU, Policy, StaticFrequency, level_of
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 
-NAMES = ("static", "lfu", "lru")
 SETTINGS = settings(max_examples=80, deadline=None)
 COUNTS = st.lists(st.integers(0, 6) | st.integers(0, 2**40), min_size=1, max_size=30)
 
@@ -28,21 +27,6 @@ def static(*tables: list[int]) -> StaticFrequency:
 
 def used(policy: Policy, rows: list[int], *, times: int = 1, learn: bool = True, batch: int = 0) -> list[int]:
     return policy.keys(int32s(*rows), np.full(len(rows), times, np.int32), batch=batch, learn=learn).tolist()
-
-
-@SETTINGS
-@given(count=st.integers(0, 2**31))
-def test_level_has_sixteen_steps_for_every_doubling(count: int) -> None:
-    assert level_of(count) == level(count) < LEVELS
-
-
-@SETTINGS
-@given(counts=st.lists(st.integers(0, 2**31), min_size=2, max_size=2).map(sorted))
-def test_level_never_falls_with_the_count_and_tells_counts_a_sixteenth_apart(counts: list[int]) -> None:
-    low, high = counts
-    assert level_of(low) <= level_of(high)
-    if high > low * (1 + 1 / 16):
-        assert level_of(low) < level_of(high)
 
 
 @SETTINGS
@@ -91,28 +75,6 @@ def test_lfu_key_is_the_level_of_what_training_has_used_up_to_saturation(
     assert policy.state.tolist() == [min(counts[row], 65_535) for row in range(10)]
 
 
-def test_counts_of_lfu_end_at_65535_and_do_not_start_over() -> None:
-    policy = LFU(2)
-    used(policy, [0], times=65_534)
-    assert used(policy, [0], times=2**31 - 1) == [level(65_535)]
-    assert used(policy, [0], times=1) == [level(65_535)]
-    assert used(policy, [1], times=0) == [0]
-
-
-@pytest.mark.parametrize("policy", [static([3, 1, 2]), LFU(3), LRU()], ids=NAMES)
-def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
-    used(policy, [0, 2], times=2)
-    before = used(policy, [0, 1, 2], learn=False, batch=7)
-    for _ in range(10):
-        used(policy, [1], times=50, learn=False, batch=7)
-    assert used(policy, [0, 1, 2], learn=False, batch=7) == before
-
-
-@pytest.mark.parametrize(("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRU(), 0)], ids=NAMES)
-def test_bytes_per_row_are_those_documented(policy: Policy, bytes_per_row: int) -> None:
-    assert policy.nbytes == 100 * bytes_per_row
-
-
 class EvenRowsAreDear(Policy):
     """The least that somebody else has to write."""
 
@@ -153,20 +115,6 @@ def test_policy_of_ones_own_fills_the_cache() -> None:
     assert missed(planner, 9, 8, 6, 5) == [5]  # for 7
     assert missed(planner, 8, 7) == [7]  # for 5
     assert missed(planner, 6, 8) == []
-
-
-def test_policy_of_ones_own_is_told_how_often_each_row_occurs() -> None:
-    told: list[list[int]] = []
-
-    class Counts(Policy):
-        def keys(
-            self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
-        ) -> NDArray[np.int32]:
-            told.append([batch, learn, *rows.tolist(), *occurrences.tolist()])
-            return np.zeros(rows.size, np.int32)
-
-    missed(Planner(rows=10, slots=4, policy=Counts()), 3, 1, 3, 3)
-    assert told == [[0, True, 3, 1, 3, 1]]
 
 
 @pytest.mark.parametrize(("policy", "gone"), [(LRU(), 1), (FirstIn(), 0)], ids=["reinserts", "does not"])

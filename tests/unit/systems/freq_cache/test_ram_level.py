@@ -146,7 +146,7 @@ class AgainstATensor(RuleBasedStateMachine):
             self.temporary.cleanup()
 
 
-AgainstATensor.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+AgainstATensor.TestCase.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
 TestAgainstATensor = AgainstATensor.TestCase
 
 

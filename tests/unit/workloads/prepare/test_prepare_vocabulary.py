@@ -71,14 +71,6 @@ def test_ids_of_many_counts_and_one_are_ranked_piece_by_piece(tmp_path, monkeypa
     assert counts[1:] == [train[i] for i in ranked]
 
 
-def test_missing_id_unseen_in_training_maps_to_row_zero(tmp_path):
-    assert prepared(["5", "5", "", "0", "5", ""], tmp_path)[:2] == ([1, 1, 2, 0, 1, 2], [0, 2, 1])
-
-
-def test_table_of_missing_ids_alone(tmp_path):
-    assert prepared(["", "", "", "0", "", "1"], tmp_path)[:2] == ([1, 1, 1, 0, 1, 0], [0, 3])
-
-
 def test_more_ids_than_a_table_can_number_is_an_error_with_remedies(tmp_path, monkeypatch):
     monkeypatch.setattr(workloads.prepare.vocabulary, "MOST_ROWS", 3)
     with pytest.raises(DataError, match=r"column id has 4 ids: raise --min-count, or hash them"):

@@ -13,11 +13,11 @@ from bag_streams import bagged
 
 from workloads.batch import bag_offsets
 from workloads.schema import SCHEMAS
-from workloads.streams.draws import sum_effects, to_power
+from workloads.streams.draws import sum_effects
 from workloads.streams.profiles import load_profile
 from workloads.streams.samples import DenseSampler
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.zipf import RankLaw, RankSampler, RankScrambler
+from workloads.streams.zipf import RankSampler, RankScrambler
 
 SIZE = 5000  # no multiple of the loops' blocks
 RANK_FACTOR, HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -64,15 +64,6 @@ def slow_effects(ranks, key, half_rank):
     words = ranks.view(np.uint64) * RANK_FACTOR + key
     words = (words ^ (words >> np.uint64(30))) * HASH_FACTOR
     return words.view(np.int64) * 2.0**-63 / (ranks * (1.0 / half_rank) + 1.0)
-
-
-@pytest.mark.parametrize("exponent", [-28.4, -0.2, 0.5, 1.000001, 3.0, 1e6])
-def test_power_is_close_to_the_exact_one_whatever_the_exponent(exponent):
-    base = 2.0 ** (np.random.default_rng(1).uniform(0, 26, 20_000) / exponent)
-    found = np.empty_like(base)
-    to_power(base, np.full_like(base, exponent), found)
-    exact = base.astype(np.longdouble) ** np.longdouble(exponent)
-    assert float(np.abs(found / exact - 1).max()) < 3e-14
 
 
 @pytest.mark.parametrize("dataset", list(SCHEMAS))
@@ -185,17 +176,3 @@ def test_batches_are_the_same_in_a_process_that_compiles_anew_with_two_threads_o
     other = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     here = [SyntheticWorkload.create(name, batch_size=64, seed=3).batch(12345) for name in names]
     assert [tuple(map(int, line.split())) for line in other.stdout.splitlines()] == [crc_of(batch) for batch in here]
-
-
-def test_ranks_and_row_ids_are_those_that_earlier_releases_drew():
-    laws = [
-        RankLaw(rows=40_000_000, head=(0.2, 0.1, 0.05), exponent=1.075, shift=12.5),
-        RankLaw(rows=2_202_608, head=(0.0, 0.078), exponent=0.6, shift=0.0),
-        RankLaw(rows=583, head=(0.3,) * 3, exponent=5.5, shift=237.0),
-        RankLaw(rows=3, head=(0.5, 0.3, 0.2), exponent=1.0, shift=0.0),
-    ]
-    uniform = (np.random.Philox(key=5).random_raw((4, 3000)) >> np.uint64(11)) * 2.0**-53
-    ranks = by_table(RankSampler(laws).ranks, uniform)
-    ids = by_table(RankScrambler([law.rows for law in laws], generator=np.random.Philox(key=6)).ids, ranks)
-    # Sums of what numpy's loops gave before there were compiled ones.
-    assert (zlib.crc32(ranks.tobytes()), zlib.crc32(ids.tobytes())) == (978818148, 1943125762)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torchmetrics.functional.classification import binary_auroc
 
-from suite.records.measured import FrequencySource
 from suite.records.record import Status
 from suite.run import resources as memory
 from suite.run.cell import experiment, setup
@@ -160,24 +159,6 @@ def test_machine_without_room_for_the_rows_makes_a_cell_infeasible(monkeypatch):
     outcome = run_cell(tiny_cell(), Phases())
     assert outcome.status is Status.INFEASIBLE
     assert "this machine has 0.0 GB to give: use a smaller --scale or --embedding-dim" in outcome.reason
-
-
-def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
-    seen = []
-    workload = open_workload(tiny_cell())
-    monkeypatch.setattr(workload, "frequencies", lambda prefix: seen.append(prefix) or {"C1": torch.ones(7)})
-    lazy = setup.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
-    assert (list(lazy), len(lazy), seen, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
-    assert lazy["C1"].sum() == lazy["C1"].numel() == 7
-    assert seen == [0.25]
-    assert lazy.source == FrequencySource(prefix=0.25, samples=round(workload.epoch_rows() / 4))
-
-
-def test_cell_without_a_budget_or_without_a_directory_of_real_data_is_refused():
-    with pytest.raises(ValueError, match="a cache ratio, a device budget or a host budget"):
-        run_cell(tiny_cell(cache_ratio=None), Phases())
-    with pytest.raises(ValueError, match="needs a data directory"):
-        open_workload(tiny_cell(data="real"))
 
 
 def test_device_budget_below_the_rows_is_infeasible_and_names_the_smallest():

@@ -51,11 +51,10 @@ def test_reference_agrees_with_itself_bitwise_for_every_optimizer(workload, kind
     assert {check.max_difference for check in verification.checks} == {0.0}
 
 
-@pytest.mark.parametrize("dim", [512, 2048])
-def test_wide_rows_do_not_make_training_diverge(dim: int) -> None:
+def test_wide_rows_do_not_make_training_diverge() -> None:
     """Products of so many columns are large: at the steps of narrow rows, rows became NaN, and every system wrong."""
     workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=2000)
-    verification = verify(ReferenceSystem, spec=spec(workload, dim=dim), workload=workload, seed=0, beat=lambda: None)
+    verification = verify(ReferenceSystem, spec=spec(workload, dim=2048), workload=workload, seed=0, beat=lambda: None)
     assert {check.max_difference for check in verification.checks} == {0.0}
 
 
@@ -116,10 +115,6 @@ def test_sgd_cell_is_verified_with_rowwise_adagrad_too_and_shows_life_at_every_c
 def test_wrong_system_is_caught_by(workload, system, check):
     kind = OptimizerKind.ADAGRAD if check.startswith("adagrad") else OptimizerKind.SGD
     assert check in failed(verified(system, workload, kind))
-
-
-def test_empty_bags_alone_are_what_the_bag_probe_finds(workload):
-    assert all("bags" in name or "go on" in name for name in failed(verified(wrong.EmptyBagIsNotZero, workload)))
 
 
 def test_state_dict_that_cannot_be_loaded_is_a_failed_check_and_says_which_keys_it_lacks(workload):

@@ -88,7 +88,6 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--systems", "fbgemm_uvm_caching[polcy=lfu]"], "has no parameter 'polcy'; it takes: policy"),
         (["--systems", "tests.faults.absent:System"], "cannot import tests.faults.absent:System: ModuleNotFoundError"),
         (["--systems", "tests.faults.broken:System"], "RuntimeError: no licence file found: set FROB_LICENCE"),
-        (["--systems", "tests.faults.fakes:tell"], "tests.faults.fakes:tell is not an EmbeddingSystem"),
         (["--systems", "full_gpu, disk"], "give --tier disk"),
         (["--systems", ""], "no system named: give all or approximate or disk, or some of reference"),
         (["--workloads", "criteo_kagle"], "unknown workload 'criteo_kagle': did you mean criteo_kaggle"),
@@ -97,7 +96,6 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--cache-ratio", "0.1", "--device-budget", "1GiB"], "--cache-ratio and --device-budget exclude each other"),
         (["--cache-ratio", "1.5"], "--cache-ratio: 1.5 is out of range"),
         (["--frequency-prefix", "0"], "--frequency-prefix: 0.0 is out of range, it must be above 0 and at most 1"),
-        (["--workloads", "avazu@drifty"], "--workloads: unknown track 'drifty': choose one of drift"),
         (["--tf32"], "--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda"),
         (["--steps", "3"], "--steps: 3 is out of range, it must be at least 4"),
         (["--timeout", "nan"], "--timeout: nan is out of range"),
@@ -186,13 +184,6 @@ def test_all_workloads_of_a_data_directory_are_those_it_holds_fitted_to_one_epoc
     assert result.stdout.count("to run") == 1
 
 
-def test_help_shows_examples_and_exit_codes():
-    result = call("--help")
-    assert result.exit_code == 0
-    assert "run_bench.py --systems all" in result.stdout
-    assert "130 after Ctrl-C" in " ".join(result.stdout.replace("│", " ").split())
-
-
 def named(folder, name):
     """A copy of a prepared dataset under another name, as data of one's own have it."""
     copy = folder.parent.parent / f"own-{name}" / name
@@ -213,13 +204,3 @@ def test_data_of_ones_own_are_found_by_all_and_by_name(tmp_path, prepared):
         (cell,) = [json.loads(line) for line in result.stdout.splitlines()]
         assert (cell["workload"], cell["data"], cell["data_dir"]) == ("my_shop", "real", str(own / "my_shop"))
     assert "holds no my_shp, only my_shop; did you mean my_shop?" in refused("--data-dir", own, "--workloads", "my_shp")
-
-
-@pytest.mark.usefixtures("no_workers")
-def test_the_frequency_prefix_reaches_every_cell(tmp_path):
-    result = call(
-        "--systems", "reference,full_gpu", "--workloads", "avazu@drift", "--frequency-prefix", "0.1",
-        "--dry-run", "--json", "--out", tmp_path, *TINY,
-    )  # fmt: skip
-    cells = [json.loads(line) for line in result.stdout.splitlines()]
-    assert {(c["workload"], c["frequency_prefix"]) for c in cells} == {("avazu@drift", 0.1)}

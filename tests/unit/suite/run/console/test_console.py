@@ -71,23 +71,6 @@ def test_plain_display_tells_the_run_in_lines(clock: FakeClock) -> None:
     ]
 
 
-def test_plain_display_shows_one_progress_line_in_ten_seconds(clock: FakeClock) -> None:
-    stream = io.StringIO()
-    display = PlainDisplay(stream, clock)
-    display.run_started(1, 0)
-    display.cell_started(1, "a")
-    for step in range(1000):
-        clock.now += 0.025
-        display.progress(Progress(phase="time", step=step, steps=1000))
-    assert stream.getvalue().count("time ") == 2
-
-
-def test_quiet_display_shows_warnings_only(clock: FakeClock) -> None:
-    stream = io.StringIO()
-    play(QuietDisplay(stream, clock), clock)
-    assert stream.getvalue() == "warning: the clock of the GPU is capped: raise it\n"
-
-
 def test_json_display_emits_one_object_per_event(clock: FakeClock) -> None:
     stream = io.StringIO()
     play(JsonDisplay(stream, clock), clock)
@@ -138,31 +121,14 @@ def test_live_display_shows_the_cell_in_hand(clock: FakeClock) -> None:
     assert "turns of 2 systems: done in 0:00:05; relative to the baseline: reference 0.68" in shown
 
 
-def test_remaining_time_is_mean_wall_of_finished_cells_for_those_left(clock: FakeClock) -> None:
-    display = Display(clock)
-    display.run_started(10, 4)
-    assert display.remaining_s is None
-    for wall_s in (10.0, 30.0):
-        display.cell_started(1, "a")
-        display.cell_finished(Status.OK, wall_s=wall_s, summary="")
-    assert display.remaining_s == 4 * 20.0
-    display.cell_started(7, "b")
-    clock.now += 15
-    assert display.remaining_s == 4 * 20.0 - 15
-    clock.now += 500
-    assert display.remaining_s == 3 * 20.0, "a slow cell must not eat into the time of the others"
-
-
 @pytest.mark.parametrize(
     ("quiet", "as_json", "stream", "variables", "kind"),
     [
         (False, False, Terminal(), {}, LiveDisplay),
         (False, False, io.StringIO(), {}, PlainDisplay),
         (False, False, Terminal(), {"NO_COLOR": "1"}, PlainDisplay),
-        (False, False, Terminal(), {"CI": "true"}, PlainDisplay),
         (False, False, Terminal(), {"TERM": "dumb"}, PlainDisplay),
         (True, False, Terminal(), {}, QuietDisplay),
-        (False, True, Terminal(), {}, JsonDisplay),
         (True, True, io.StringIO(), {}, JsonDisplay),
     ],
 )

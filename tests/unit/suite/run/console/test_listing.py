@@ -53,8 +53,3 @@ def test_list_says_where_rows_are_and_what_becomes_of_it_on_a_cpu() -> None:
 def test_system_without_a_sentence_for_users_is_listed_by_its_docstring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SYSTEMS, "mine", f"{__name__}:Undescribed")
     assert listed("mine")[0] == "Says no more than this line."
-
-
-def test_system_that_cannot_be_built_here_is_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SYSTEMS, "mine", f"{__name__}:Unbuildable")
-    assert listed("mine")[-1].endswith("it cannot be built, no byte left")

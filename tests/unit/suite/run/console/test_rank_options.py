@@ -35,12 +35,6 @@ def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
     assert [(cell["system"], cell["ranks"]) for cell in cells] == [(name, 2) for name in ALL_ON_RANKS]
 
 
-@pytest.mark.parametrize(("words", "then"), [(["--ranks", 2], "5 steps on 2 ranks"), ([], "5 steps, then 2 x 8 turns")])
-def test_dry_run_says_what_comes_after_the_steps(tmp_path, words, then):
-    result = call(*TINY, "--systems", "full_gpu", "--workloads", "avazu", "--out", tmp_path, "--dry-run", *words)
-    assert result.output.splitlines()[-1].endswith(then)
-
-
 @pytest.mark.parametrize("words", [[], ["--ranks", 2]])
 def test_under_a_launcher_of_several_processes_it_refuses_in_a_sentence(tmp_path, monkeypatch, words):
     monkeypatch.setenv("WORLD_SIZE", "2")
