@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems all --data-dir data --workloads shop": Run(
         add=REAL, after=(PREPARED_SHOP,), says="shop"
     ),
-    "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 0.1": Run(
+    "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 1": Run(
         add=f"{SMOKE} --dry-run", says="freq_cache x criteo_kaggle@drift"
     ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(

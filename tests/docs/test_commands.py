@@ -114,9 +114,17 @@ def test_links_pictures_and_programs_of_a_page_lead_somewhere(page: Path) -> Non
     text = page.read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [target for target in targets if not (page.parent / target).exists()] == []
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text):
+        assert anchor in _anchors(page.parent / target if target else page), f"{target}#{anchor}"
     assert "![](" not in text, "a picture needs words for those who do not see it"
     named = re.findall(r"(?<![\w/.])(?:results|tests|docs|suite)/[\w/]+\.py", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_citation_is_of_this_version() -> None:
