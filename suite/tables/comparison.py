@@ -1,9 +1,10 @@
 """The comparison: a table per group of records that may be compared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from suite.records.groups import Group
+from suite.records.record import Status
 from suite.tables.approximate import approximate_tables
 from suite.tables.columns import MAIN, REST
 from suite.tables.disk import disk_tables
@@ -12,11 +13,11 @@ from suite.tables.ranks import rank_tables
 from suite.tables.rows import Row, merged_rows, one_line, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
 from suite.tables.sheet import Sheet, Table
-from suite.tables.verdict import verdict
+from suite.tables.verdict import listed, verdict
 
 
 def comparison(groups: Sequence[Group]) -> Sheet:
-    """Per group a table of the main columns, with the rest of them.
+    """Per group a table of the main columns, with the rest of them. The baseline's repeat is in the CSV alone.
 
     Approximate systems have a table of their own; so have rows on a drive, and ranks, behind all others.
     """
@@ -41,7 +42,9 @@ def line_of(row: Row) -> dict[str, Any]:
 
 
 def _table(group: Group, heading: str) -> Table:
-    rows = [row for row in merged_rows(group, with_repeat=True) if row.exact]
+    rows = [row for row in merged_rows(group) if row.exact]
+    alike = [row for row in rows if row.same_kernel_as is not None and row.status is Status.OK]
+    shown = [row for row in rows if row not in alike]
     targets = {row.target_auroc for row in rows} - {None}
     return Table(
         heading=heading,
@@ -49,6 +52,14 @@ def _table(group: Group, heading: str) -> Table:
         caption=caption([group], *(f"target AUROC {score(target)}" for target in targets)),
         columns=MAIN,
         more=REST,
-        lines=tuple(map(line_of, rows)),
-        notes=tuple(dict.fromkeys(remarks(rows))),
+        lines=tuple(map(line_of, shown)),
+        notes=tuple(dict.fromkeys([*_alike(alike), *remarks(rows)])),
     )
+
+
+def _alike(rows: Sequence[Row]) -> Iterator[str]:
+    """Systems that are another one's kernel here, which only files of raw numbers show."""
+    for kernel in dict.fromkeys(row.same_kernel_as for row in rows):
+        names = [row.system for row in rows if row.same_kernel_as == kernel]
+        verb = "is" if len(names) == 1 else "are"
+        yield f"{listed(names)} {verb} {kernel}'s kernel on the same memory here: not timed again, and in the CSV alone"

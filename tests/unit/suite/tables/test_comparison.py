@@ -159,3 +159,15 @@ def test_durations_read_as_in_the_paper(seconds: float | None, noise: float | No
 )  # fmt: skip
 def test_shares_are_0_or_100_only_where_they_are_nothing_or_all(share: float | None, decimals: int, text: str) -> None:
     assert percent(share, decimals) == text
+
+
+def test_kernels_of_others_and_the_repeat_fill_no_rows_and_are_in_the_raw_numbers() -> None:
+    alike = [record(name, same_kernel_as="full_gpu") for name in ("fbgemm_uvm", "cpu_embeddings")]
+    failed = record("fbgemm_uvm_caching", status=Status.CRASHED, reason="because")
+    sheet = comparison([only_group([record("full_gpu"), *alike, failed])])
+    assert [line["system"] for line in sheet.tables[0].lines] == ["full_gpu", "fbgemm_uvm_caching"]
+    assert any(
+        note.startswith("cpu_embeddings and fbgemm_uvm are full_gpu's kernel on the same memory here")
+        for note in sheet.tables[0].notes
+    )
+    assert {"full_gpu (again)", "cpu_embeddings", "fbgemm_uvm"} < {line["system"] for line in sheet.lines or ()}
