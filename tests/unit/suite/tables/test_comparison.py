@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from suite.records.groups import Group, group_records
-from suite.records.record import Record
+from suite.records.record import Record, Status
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.formatting import amount, duration, percent
