@@ -61,7 +61,7 @@ class Timing(Model):
     evaluate_s: float
     total_s: float
     alone_steps_per_s: float | None = None
-    """Pace in the cell's own process, with nobody beside it: the median over runs of some steps. None: not measured."""
+    """Pace of the last two thirds of training, with nobody beside it: the median over runs of steps. None: older."""
 
 
 class QualityPoint(Model):

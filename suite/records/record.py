@@ -100,8 +100,6 @@ class Cell(Model):
     turns: AtLeastOne
     """About how many turns every system has after every build: a group takes whole designs of orders."""
     turn_steps: AtLeastOne
-    alone_steps: int = 0
-    """Timed in the cell's own process, after everything else; 0 in older records."""
     seed: int
     round: int = 0
     frequency_prefix: float = 1.0
@@ -144,8 +142,7 @@ class Cell(Model):
 
     def identity(self, *without: str) -> str:
         """The configuration as JSON, less where the data lie, where ranks meet, and the fields named."""
-        # as in older records
-        absent = {"host_budget_bytes": None, "ranks": None, "nodes": 1, "tf32": False, "alone_steps": 0}
+        absent = {"host_budget_bytes": None, "ranks": None, "nodes": 1, "tf32": False}  # as in older records
         newer = {name for name, nothing in absent.items() if getattr(self, name) == nothing}
         return self.model_dump_json(exclude={"data_dir", "rendezvous", *newer, *without})
 

@@ -22,7 +22,6 @@ class Scale:
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
         turns: About so many: a group takes whole designs of orders.
-        alone_steps: Timed in the cell's own process at last, to compare with the turns.
         turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
             `LONG_TURN` steps.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
@@ -45,7 +44,6 @@ class Scale:
     warmup_steps: int
     turns: int
     turn_steps: int
-    alone_steps: int
     epoch_samples: int | None
     lr: Mapping[str, float]
     timeout_s: float
@@ -73,7 +71,6 @@ SMOKE = Scale(
     warmup_steps=2,
     turns=4,
     turn_steps=1,
-    alone_steps=16,
     epoch_samples=512_000,
     lr=_LR,
     timeout_s=120,
@@ -87,15 +84,14 @@ SMALL = Scale(
     bottom_mlp=(64,),
     top_mlp=(64, 1),
     cache_ratio=0.05,
-    train_steps=80,
+    train_steps=96,
     counted_steps=48,
     quality_points=5,
     evaluation_batches=40,
     builds=3,
-    warmup_steps=80,
-    turns=16,
+    warmup_steps=96,
+    turns=8,
     turn_steps=2,
-    alone_steps=112,
     epoch_samples=8_192_000,
     lr=_LR | {"sgd": 0.5},
     timeout_s=300,
@@ -117,7 +113,6 @@ FULL = Scale(
     warmup_steps=300,
     turns=12,
     turn_steps=20,
-    alone_steps=112,
     epoch_samples=None,
     lr=_LR,
     timeout_s=7200,
@@ -148,7 +143,6 @@ DISK_SCALES = {
         counted_steps=8,
         quality_points=2,
         warmup_steps=24,
-        alone_steps=32,
         host_budgets=(128 << 20, 256 << 20),
     ),
     "full": replace(
@@ -162,7 +156,6 @@ DISK_SCALES = {
         quality_points=2,
         evaluation_batches=4,
         warmup_steps=32,
-        alone_steps=32,
         host_budgets=(512 << 20, 1 << 30, 2 << 30),
     ),
 }

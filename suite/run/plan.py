@@ -20,7 +20,7 @@ _LEAST_STEPS = 16
 _LEAST_BATCH = 16
 _OF_SCALE = (
     "batch_size", "embedding_dim", "bottom_mlp", "top_mlp", "train_steps", "counted_steps", "quality_points",
-    "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps", "alone_steps",
+    "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
 )  # fmt: skip
 """Fields that a cell copies from its scale."""
 
@@ -188,7 +188,6 @@ def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False)
 
 def _with_fewer_turns(scale: Scale, steps: int, series: int, changes: list[str]) -> Scale:
     """The scale with at most `steps` steps of a system after a build, which takes its turns `series` times."""
-    scale = replace(scale, alone_steps=min(scale.alone_steps, steps - scale.train_steps - scale.counted_steps))
     if scale.warmup_steps + series * scale.turns * (LEAD_STEPS + scale.turn_steps) <= steps:
         return scale
     warmup = min(scale.warmup_steps, max(1, steps // 8))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from suite.records.environment import VIRTUAL_DEVICE
 from suite.records.measured import BeladyBound, DriveSpeed, Memory, Timing, Traffic
 from suite.records.record import Cell, Measurement, Status, Verification
 from suite.records.scales import LEAD_STEPS
@@ -99,24 +98,7 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
                 sample.save()
             except StoreError as error:
                 reporter.notes.append(f"its rows after training were not kept: {error}")
-        reporter.phase("alone")
-        timing = measurement.timing and measurement.timing.model_copy(
-            update={"alone_steps_per_s": _pace_alone(cell, trainer, reporter)}
-        )
-    return measurement.model_copy(update={"drive": speed, "held": held, "timing": timing}), system.slots
-
-
-def _pace_alone(cell: Cell, trainer: Trainer, reporter: Reporter) -> float | None:
-    """Steps per second in this process, the median over runs of some steps; None: there were none."""
-    virtual = cell.device == "cuda" and torch.cuda.get_device_name() == VIRTUAL_DEVICE
-    runs = 0 if virtual else cell.alone_steps // TOGETHER
-    trainer.extend(runs * TOGETHER)
-    paces = []
-    for done in range(runs):
-        steps = TOGETHER - LEAD_STEPS
-        paces.append(steps / trainer.run(steps, lead_steps=LEAD_STEPS).duration_s)
-        reporter.beat(done * TOGETHER, cell.alone_steps)
-    return statistics.median(paces) if paces else None
+    return measurement.model_copy(update={"drive": speed, "held": held}), system.slots
 
 
 def _change_of_misses(halves: Sequence[Counters]) -> float | None:
@@ -160,15 +142,18 @@ def measure(
     parts = cell.quality_points if cell.ranks is None else 0  # a rank has only the scores of its part
     progressive = ProgressiveQuality(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[StepsRun] = []
+    paces: list[float] = []
     halves: list[Counters] = []
     reporter.phase("train")
     for done in range(0, cell.train_steps, TOGETHER):
-
-        def beat(step: int, done: int = done) -> None:
-            reporter.beat(done + step, cell.train_steps)
-
         steps = min(TOGETHER, cell.train_steps - done)
-        runs.append(trainer.run(steps, on_step=beat, on_scores=progressive))
+        lead = min(LEAD_STEPS, steps - 1)
+
+        def beat(step: int, before: int = done + lead) -> None:
+            reporter.beat(before + step, cell.train_steps)
+
+        runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=progressive))
+        paces.append((steps - lead) / runs[-1].duration_s)
         if done == 0 and sample is not None:
             sample.read("early")
         multiply_in(tf32=cell.tf32)  # not before the early rows are read: they are compared in fp32
@@ -211,7 +196,7 @@ def measure(
         prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
-        timing=_timing(cell, runs=runs, plan=plan, reporter=reporter),
+        timing=_timing(cell, runs=runs, paces=paces[len(paces) // 3 :], plan=plan, reporter=reporter),
         quality=quality,
         memory=memory,
         traffic=traffic,
@@ -230,7 +215,9 @@ def first_failure(verification: Verification) -> str:
     return f"{failed[0].name}: {failed[0].detail}{more}"
 
 
-def _timing(cell: Cell, *, runs: Sequence[StepsRun], plan: FeedPlan, reporter: Reporter) -> Timing:
+def _timing(
+    cell: Cell, *, runs: Sequence[StepsRun], paces: Sequence[float], plan: FeedPlan, reporter: Reporter
+) -> Timing:
     """Durations of the phases of a cell."""
     made = "by producers, during training" if plan.producers else "by the training process, before the clock"
     return Timing(
@@ -243,6 +230,7 @@ def _timing(cell: Cell, *, runs: Sequence[StepsRun], plan: FeedPlan, reporter: R
         train_s=reporter.seconds("train"),
         evaluate_s=reporter.seconds("evaluate"),
         total_s=reporter.total_s,
+        alone_steps_per_s=statistics.median(paces),
     )
 
 

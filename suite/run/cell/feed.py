@@ -209,11 +209,10 @@ def open_feed(plan: FeedPlan, cell: Cell, workload: Workload, *, device: torch.d
         yield in_process(workload, device)
         return
     reopen, slots = partial(open_workload, cell), plan.producers * _SLOTS_PER_PRODUCER
-    total = cell.steps + cell.alone_steps
     pin_memory = device.type == "cuda"
     with (
-        Producer(reopen, total=total, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
-        closing(BackgroundLoader(producer, total=total)) as feed,
+        Producer(reopen, total=cell.steps, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
+        closing(BackgroundLoader(producer, total=cell.steps)) as feed,
     ):
         yield feed
 

@@ -114,7 +114,7 @@ class Trainer:
         model: DLRM with the system as its embedding collection.
         system: The trainer announces coming batches to it, as far as its look-ahead.
         feed: Source of the batches.
-        total_steps: Steps of all runs, `extend` apart; later batches are not announced.
+        total_steps: Steps of all runs; later batches are not announced.
         on_batch: Called for every batch that is made before the timed steps of a run.
     """
 
@@ -160,10 +160,6 @@ class Trainer:
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s, waited_s = time.perf_counter() - start, self._batches.waited_s - waited_s
         return StepsRun(duration_s=duration_s, data_s=data_s, wait_s=waited_s, loss=float(loss))
-
-    def extend(self, steps: int) -> None:
-        """Let further runs train `steps` more batches of the stream; until now they were not announced."""
-        self._batches.left += steps
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one batch, `[batch]`, in evaluation mode; no row changes."""
