@@ -178,6 +178,8 @@ class Measurement(Model):
     """The system whose kernel on whose memory this one is here; `computes_as` in older records."""
     plain_table: str = "full_gpu"
     """The system that keeps all rows for the same kernel, without a cache."""
+    sums_gradients: bool = True
+    """Whether a row's gradients are summed before it is updated, so that it is rounded once a batch."""
     exact: bool = True
     """Whether it leaves the rows that plain training leaves, but for the order of sums."""
     prior_knowledge: str = Field(validation_alias=AliasChoices("prior_knowledge", "knew"))

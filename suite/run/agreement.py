@@ -35,6 +35,8 @@ With noise of 1e-7 and 1e-6 in every pooled number and gradient, trained rows di
 with SGD at a learning rate of 1 and row-wise Adagrad at 0.01; after 600 steps of that SGD half of the rows differed by
 a sixth, and some by their whole change.
 """
+_ALLOWED_EACH = 0.05
+"""The same where a row is rounded after each of its gradients: in 16 batches a hot row of Avazu differed by 0.013."""
 _TYPICAL = 0.1
 _ROUNDING = 2.0**-14
 """Share of a row's norm that counts as changed in any case: at `_ALLOWED` some eight roundings of the row itself."""
@@ -217,7 +219,8 @@ def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
     bitwise = same_arithmetic(record, anchor)
     if REFERENCE in (record.cell.system, anchor.cell.system) and math.frexp(record.cell.lr)[0] != 0.5:
         bitwise = False  # fbgemm before 1.8 rounds the step too, which is exact only at a power of two
-    allowed = 0.0 if bitwise else _ALLOWED
+    summed = all(one.measurement is None or one.measurement.sums_gradients for one in (record, anchor))
+    allowed = 0.0 if bitwise else _ALLOWED if summed else _ALLOWED_EACH
     difference, where = largest_difference(rows[record.key], rows[anchor.key], bitwise=bitwise)
     passed = difference <= allowed
     relative = "" if bitwise else " of what training changed in it"

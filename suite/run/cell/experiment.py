@@ -192,6 +192,7 @@ def measure(
         offloads=placement.offloads,
         same_kernel_as=placement.same_kernel_as,
         plain_table=system.plain_table,
+        sums_gradients=system.sums_gradients,
         exact=system.exact,
         prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,

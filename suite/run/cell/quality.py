@@ -1,6 +1,7 @@
 """Quality of a cell: progressively while it trains, and on the test split after training."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor
 from torchmetrics import MeanMetric
@@ -12,6 +13,10 @@ from suite.run.cell.feed import open_workload
 from suite.run.cell.training import Trainer
 from workloads.batch import Split, Workload
 
+_HERE: dict[str, Any] = {"sync_on_compute": False}
+"""Scores are whole on every rank. Where torchrec has made a process group of one, a thread of gloo would open an OpenMP
+team to gather them, and from then on training would take twice as long."""
+
 
 class ProgressiveQuality:
     """Quality during training, in `parts` parts of equal length: every sample is scored before it is trained on."""
@@ -20,7 +25,7 @@ class ProgressiveQuality:
         self._ends = {round(steps * part / parts) for part in range(1, parts + 1)}
         self._batch_size = batch_size
         self._done = 0
-        self._auroc, self._losses = BinaryAUROC(), MeanMetric()
+        self._auroc, self._losses = BinaryAUROC(**_HERE), MeanMetric(**_HERE)
         self._labels: set[float] = set()
         self.points: list[QualityPoint] = []
 
@@ -53,7 +58,7 @@ def evaluate(
     beat: Callable[[int, int], None],
 ) -> Quality:
     """Quality on the test split. `beat` gets the number of batches done and in all."""
-    auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
+    auroc, accuracy = BinaryAUROC(**_HERE), BinaryAccuracy(**_HERE)
     if not workload.batches(Split.TEST):  # a test split smaller than one training batch
         workload = open_workload(cell, whole_split=Split.TEST)
     batches = min(cell.evaluation_batches, workload.batches(Split.TEST))
