@@ -44,12 +44,13 @@ class ColossalAICache(EmbeddingSystem):
     - `policy=lfu`: a slot counts accesses since its row was fetched, and rows with the lowest counts are evicted. With
       frequencies, the cache starts with the most frequent rows and their counts.
 
-    - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts.
     - `gradients=summed`: a row's gradients are summed before it is updated, as in all other systems here.
+    - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts. A row is rounded
+      after each gradient: no faster, and a hot row strays by several per cent of what training changed in it.
 
-    Settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both policies,
-    no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state would belong
-    to a slot, not to a row, so only SGD is supported.
+    Other settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both
+    policies, no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state would
+    belong to a slot, not to a row, so only SGD is supported.
 
     On a CPU stand-ins replace its CUDA calls while it is built and looked up.
     """
@@ -58,7 +59,7 @@ class ColossalAICache(EmbeddingSystem):
         "ColossalAI's own cache, as its authors published it: rows in host memory, some in slots on the GPU, an index "
         "of all rows there too; SGD only."
     )
-    variants = {"policy": ("dataset", "lfu"), "gradients": ("each", "summed")}
+    variants = {"policy": ("dataset", "lfu"), "gradients": ("summed", "each")}
     takes_weights = True
     bypasses = False
     shares_process = False

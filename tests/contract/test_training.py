@@ -256,8 +256,6 @@ def test_sgd_on_a_cpu_equals_the_reference_bitwise_whatever_the_learning_rate(va
     systems = []
     for name in (variant, "reference"):
         found, spec = spec_of(name, device=cpu, tables=tables)
-        if name == "colossalai_cache":  # which by default rounds a row after each of its gradients
-            spec = replace(spec, parameters={**spec.parameters, "gradients": "summed"})
         if found.support(spec).verdict is Verdict.UNSUPPORTED:
             pytest.skip(f"{name}: {found.support(spec).reason}")
         system = found(replace(spec, optimizer=replace(spec.optimizer, lr=lr)))

@@ -150,15 +150,24 @@ class Trainer:
         data_s = self._batches.fill(lead_steps + steps + self._system.look_ahead - len(self._announced))
         self._model.train()
         loss, start, waited_s = torch.zeros(()), 0.0, 0.0
+        scores: list[tuple[Tensor, Tensor, Tensor]] = []
         for step in range(-lead_steps, steps):
             if step == 0:
                 synchronize(self._device)  # else work of an earlier step would count as this run's time
                 start, waited_s = time.perf_counter(), self._batches.waited_s
             batch = self._next()
-            loss = self._embedding_step(batch) if embeddings_only else self._step(batch, on_scores)
+            if embeddings_only:
+                loss = self._embedding_step(batch)
+            else:
+                logits, loss = self._step(batch)
+                if on_scores is not None:
+                    scores.append((logits, batch.labels, loss))
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s, waited_s = time.perf_counter() - start, self._batches.waited_s - waited_s
+        if on_scores is not None:
+            for of_batch in scores:  # behind the clock: scoring is the harness's work
+                on_scores(*of_batch)
         return StepsRun(duration_s=duration_s, data_s=data_s, wait_s=waited_s, loss=float(loss))
 
     def logits(self, batch: Batch) -> Tensor:
@@ -167,15 +176,14 @@ class Trainer:
         with torch.no_grad():
             return self._forward(self._batches.bring(batch))
 
-    def _step(self, batch: Batch, on_scores: OnScores | None) -> Tensor:
+    def _step(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Train one step. Returns logits from before the update, `[batch]`, and loss."""
         self._optimizer.zero_grad(set_to_none=True)
         logits = self._forward(batch)
         loss: Tensor = self._criterion(logits, batch.labels)
         loss.backward()
         self._optimizer.step()
-        if on_scores is not None:
-            on_scores(logits.detach(), batch.labels, loss.detach())
-        return loss.detach()
+        return logits.detach(), loss.detach()
 
     def _embedding_step(self, batch: Batch) -> Tensor:
         pooled: Tensor = self._system(batch.features).values()
