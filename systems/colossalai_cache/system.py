@@ -45,12 +45,12 @@ class ColossalAICache(EmbeddingSystem):
       frequencies, the cache starts with the most frequent rows and their counts.
 
     - `gradients=summed`: a row's gradients are summed before it is updated, as in all other systems here.
-    - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts. A row is rounded
-      after each gradient: no faster, and a hot row strays by several per cent of what training changed in it.
+    - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts. A row is
+      rounded after each gradient: no faster, and a hot row strays by several per cent of what training changed in it.
 
     Other settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both
-    policies, no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state would
-    belong to a slot, not to a row, so only SGD is supported.
+    policies, no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state
+    would belong to a slot, not to a row, so only SGD is supported.
 
     On a CPU stand-ins replace its CUDA calls while it is built and looked up.
     """
