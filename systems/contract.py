@@ -249,10 +249,7 @@ class EmbeddingSystem(nn.Module, ABC):
         """Set the learning rate, rounded to fp32, from the next forward on.
 
         Called between steps: a batch looked up whose backward is pending may train at either rate. `spec` keeps the
-        value that the system was built with, and a saved state contains no learning rate.
-
-        Raises:
-            NotImplementedError: the system does not override this.
+        value that the system was built with; a saved state has none. Raises NotImplementedError by default.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot change its learning rate")
 
@@ -311,15 +308,9 @@ class EmbeddingSystem(nn.Module, ABC):
                 destination[f"{prefix}{self.rows_key}.{table}.{name}"] = value
 
     def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+        self, state_dict: Mapping[str, Any], prefix: str, local_metadata: Mapping[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
         expected: set[str] = set()
         for table in self.tables:
             shapes = self.saved_shapes(table)

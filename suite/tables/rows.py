@@ -34,14 +34,13 @@ class Row:
         target_auroc: AUROC of the baseline, else of the reference, near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
-        embedding_ratio: The same of the embedding step alone.
-        kernel_ratio: Speed relative to the plain table of the same kernel.
+        embedding_ratio, kernel_ratio: The same of the embedding step alone, and beside its kernel's plain table.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         measured_rounds: Number of rounds that the numbers come from, of those with a record.
-        baseline_repeat: This is the repeat of the baseline; only its speed is reported.
+        baseline_repeat: The repeat of the baseline; only its speed is reported.
         noise: Apparent distance of the repeat from the baseline, a share; the same in a group's rows.
         records: Records of its rounds; behind the repeat are the baseline's.
     """
