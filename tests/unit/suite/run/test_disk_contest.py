@@ -61,8 +61,8 @@ def test_turns_on_a_drive_which_are_taken_after_one_build_fit_the_epoch(name, ro
 
 
 def test_data_without_a_turn_on_a_drive_are_refused():
-    with pytest.raises(BadOption, match="64 training rows are too few for turns on a drive"):
-        fitted_to_epoch(DISK_SCALES["small"], 64, on_drive=True)
+    with pytest.raises(BadOption, match="100 training rows are too few for turns on a drive"):
+        fitted_to_epoch(DISK_SCALES["small"], 100, on_drive=True)
 
 
 @pytest.mark.parametrize("system", ["hot_split", "full_gpu", "full_ram", "mapped_table"])
