@@ -43,7 +43,7 @@ def test_systems_take_turns_in_one_process_on_the_same_batches_and_say_what_dist
     for one in found.values():
         turns = one.turns
         assert (turns.way, turns.losses, turns.baseline, turns.steps) == ("one process", "equal", "full_gpu", 1)
-        assert [len(build) for build in turns.system_s] == [len(build) for build in turns.baseline_s] == [2, 2]
+        assert [len(build) for build in turns.system_s] == [len(build) for build in turns.baseline_s] == [6, 6]
         assert min(second for build in (*turns.system_s, *turns.baseline_s) for second in build) > 0
         assert one.conditions == QuietMachine.seen
         sentence = "other processes took 40% of the CPUs while turns were taken (load 0.5 at the start)"
