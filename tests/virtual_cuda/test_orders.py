@@ -147,7 +147,7 @@ def test_a_send_that_fails_and_is_repeated(tmp_path: Path, monkeypatch: pytest.M
 @TIER
 def test_tables_of_two_widths(tier: str, tmp_path: Path) -> None:
     collection = started(tier, tmp_path, tables=plain.TWO_WIDTHS, look_ahead=2)
-    assert_same(trained(collection), plain_after(STEPS, plain.TWO_WIDTHS))
+    assert_same(trained(collection), plain.plain_after(STEPS, plain.TWO_WIDTHS))
 
 
 @pytest.mark.parametrize(("tier", "rows"), [("host", "int8"), ("file", "fp16")])
