@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 from importlib.machinery import SourceFileLoader
 from multiprocessing.context import ForkServerContext
@@ -66,6 +67,7 @@ DELETIONS = (
     Deletion("a batch is given back while it is trained", COPIED, DELIVERY, "part.record_stream(compute)"),
 )
 """Those that were seen to be found, and the scenes in which they are."""
+ATTEMPTS = 4
 
 
 def run_scenes(deletion: Deletion, folder: Path) -> None:
@@ -101,10 +103,23 @@ def forks() -> ForkServerContext:
 
 @pytest.mark.parametrize("deletion", DELETIONS, ids=lambda deletion: deletion.name)
 def test_a_deleted_wait_is_found(deletion: Deletion, forks: ForkServerContext, tmp_path: Path) -> None:
-    process = forks.Process(target=run_scenes, args=(deletion, tmp_path))
-    process.start()
-    process.join(280)
-    process.kill()
-    output = (tmp_path / "output").read_text()
-    assert process.exitcode == 1, output[-2_000:]
-    assert "1 failed" in output or "1 error" in output, output[-2_000:]
+    """By a test that fails, or by a crash: memory may be used that was given back.
+
+    Some show only if host threads meet so; the scenes are run again then.
+    """
+    output = ""
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        process = forks.Process(target=run_scenes, args=(deletion, folder))
+        process.start()
+        process.join(280)
+        process.kill()
+        output = (folder / "output").read_text()
+        if process.exitcode == -signal.SIGSEGV:
+            return
+        if process.exitcode == 1:
+            assert "1 failed" in output or "1 error" in output, output[-2_000:]
+            return
+        assert process.exitcode == 0, output[-2_000:]
+    raise AssertionError(f"not found in {ATTEMPTS} attempts: {output[-2_000:]}")
