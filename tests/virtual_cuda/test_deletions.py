@@ -48,7 +48,7 @@ DELETIONS = (
     Deletion("late rows are read before they are written back", "slow_writer", MOVER, "self._writer.wait(after)"),
     Deletion(
         "rows are sent before they are written back",
-        ROOM,
+        "slow_writer",
         MOVER,
         "has = plan.fetch_after <= self._writer.landed",
         "has = plan.fetch_after <= 2**30",
