@@ -92,6 +92,7 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("measurement.quality.auroc", 1.01, "quality.auroc: Input should be less than or equal to 1, found 1.01"),
         ("measurement.quality.points", [POINT, POINT], "found samples [1000, 1000], expected them to grow"),
         ("measurement.quality.points", [POINT | {"samples": 10**9}], "found samples [1000000000], expected"),
+        ("turns.steps", 19, "turns.steps: found 19, cell.turn_steps says 20"),
         ("optimum.first_step", 0, "optimum.first_step: found 0, the counted steps of cell give 220"),
         ("verification", None, "verification: is missing though the status is ok"),
         ("verification.checks", [], "verification: did not pass though the status is ok"),
