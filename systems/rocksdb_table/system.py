@@ -130,6 +130,7 @@ class RocksDBTable(CountedSystem):
     )
     row_types = ROW_TYPES
     takes_weights = True
+    keeps_rows_read = True
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
