@@ -4,8 +4,8 @@ The memory of training is measured first, in the same process: the same model tr
 few hundred rows, all in RAM. All memory beyond the peak of that counts as memory for rows, the page cache of the files
 included; once the tables are written, the kernel limits it to the budget. Figures of the system itself are not used.
 
-Then memory is filled with the most frequent rows, by the same frequencies for all: `freq_cache` starts full of them, and
-of systems whose memory holds what was read, the rows are read.
+Then memory is filled with the most frequent rows, by the same frequencies for all: `freq_cache` starts full of them; of
+systems whose memory holds what was read, the rows are read.
 """
 
 import ctypes
