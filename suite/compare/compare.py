@@ -233,7 +233,7 @@ def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, i
 def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:
     """A quantity in both runs; quality over the rounds that both measured, because rounds differ in seed."""
     if field not in ("auroc", "accuracy"):
-        return getattr(before, field), getattr(after, field)
+        return before.line().get(field), after.line().get(field)
     old, new = (
         {run.cell.round: getattr(run.measurement.quality, field) for run in row.records if run.measurement is not None}
         for row in (before, after)

@@ -84,7 +84,7 @@ OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """The first visible GPU. Without NVML only its model, driver and UUID are known.
+    """The first visible GPU, as far as it is described.
 
     Attributes:
         cuda: Highest CUDA version that the driver serves, e.g. `12.8`; torch's own is part of its package version.
@@ -162,8 +162,8 @@ def usable_memory_bytes() -> int:
 
 
 def visible_gpu() -> Gpu | None:
-    """The GPU that cells number 0, or None: as NVML describes it, else as the driver does under `/proc`."""
-    return ask_nvml(_described) or _gpu_from_proc(_first_visible())
+    """The GPU that cells number 0, as NVML describes it, or None."""
+    return ask_nvml(_described)
 
 
 def device_name(device: str) -> str:
@@ -178,7 +178,7 @@ def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
     `question` is called with the module `pynvml` and its handle of the GPU. None where there is no NVML or no such GPU,
     or where it refuses.
     """
-    first = _first_visible()
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if first in ("", "-1"):
         return None
     try:
@@ -200,10 +200,6 @@ def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
         pynvml.nvmlShutdown()
 
 
-def _first_visible() -> str:
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-
-
 def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an opaque handle
     cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
     return Gpu(
@@ -213,21 +209,6 @@ def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an op
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
         uuid=str(nvml.nvmlDeviceGetUUID(gpu)),
     )
-
-
-def _gpu_from_proc(first: str, proc: Path = Path("/proc/driver/nvidia")) -> Gpu | None:
-    try:
-        sheets = [sheet.read_text() for sheet in sorted(proc.glob("gpus/*/information"))]
-        version = (proc / "version").read_text()
-    except OSError:
-        return None
-    described = [dict(line.split(":", 1) for line in sheet.splitlines() if ":" in line) for sheet in sheets]
-    gpus = [{key.strip(): value.strip() for key, value in fields.items()} for fields in described]
-    chosen = gpus[int(first) :] if first.isdigit() else [gpu for gpu in gpus if gpu.get("GPU UUID") == first]
-    if not chosen or "Model" not in chosen[0]:
-        return None
-    words = [word for word in version.split() if word[0].isdigit() and "." in word]
-    return Gpu(model=chosen[0]["Model"], driver=words[0] if words else None, uuid=chosen[0].get("GPU UUID"))
 
 
 def git_state(project: Path) -> tuple[str | None, bool | None]:
@@ -291,26 +272,16 @@ def system_digest(system: str) -> str | None:
     code `code_digest` covers, and for a module that cannot be found.
     """
     module, colon, _ = system.partition("[")[0].partition(":")
-    if not colon:
-        return None
-    package, file = _found(module)
-    if package is not None:
-        return _digest(_sources(package, (".py",)), package)
-    return None if file is None else _digest([file], file.parent)
-
-
-def _found(module: str) -> tuple[Path | None, Path | None]:
-    """The folder of the package that a module is or lies in, and the module's file; None: there is none."""
     try:
-        spec = importlib.util.find_spec(module)
-        if spec is None or not spec.has_location or spec.origin is None:
-            return None, None
-        file = Path(spec.origin)
-        above = importlib.util.find_spec(spec.parent) if spec.parent else None
+        spec = importlib.util.find_spec(module) if colon else None
     except Exception:  # a package of one's own runs as it is searched, and can raise anything
-        return None, None
+        return None
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    file = Path(spec.origin)
     # a folder without an __init__.py is no package: what lies in it need not belong together
-    return (Path(above.origin).parent if above is not None and above.origin is not None else None), file
+    in_package = (file.parent / "__init__.py").is_file()
+    return _digest(_sources(file.parent, (".py",)) if in_package else [file], file.parent)
 
 
 def _sources(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:

@@ -102,13 +102,11 @@ class Group:
 def group_records(records: Iterable[Record]) -> list[Group]:
     """Sort records into groups that may each be one table, in order of workload, then device, data and setting.
 
-    Where a system ran the same round more than once (after a change of code, say), the latest run counts. Times of a
-    virtual device are left out, should a file have them.
+    Where a system ran the same round more than once (after a change of code, say), the latest run counts.
     """
     newest: dict[GroupKey, dict[tuple[str, int], Record]] = defaultdict(dict)
     for record in sorted(records, key=lambda record: record.order):
-        shown = record.untimed() if record.on_virtual_device else record
-        newest[GroupKey.of(record)][record.cell.system, record.cell.round] = shown
+        newest[GroupKey.of(record)][record.cell.system, record.cell.round] = record
     return [
         Group(key, tuple(record for _, record in sorted(newest[key].items(), key=lambda item: item[0])))
         for key in sorted(newest)

@@ -20,13 +20,7 @@ class Model(BaseModel):
     """A part of a record: never changed once it is made, and without fields that nobody declared."""
 
     # a loss can diverge: NaN must survive JSON
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        ser_json_inf_nan="strings",
-        use_attribute_docstrings=True,  # the printed schema explains its fields
-        json_schema_serialization_defaults_required=True,  # what is written has every field
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     @model_validator(mode="after")
     def _has_every_field(self, info: ValidationInfo) -> Self:
@@ -143,10 +137,11 @@ class Traffic(Model):
                 yield (name,), f"found {counted[name]}, the tables of per_table add up to {total}"
 
     @property
-    def wait_s(self) -> float | None:
-        """Seconds that the training thread waited in all."""
-        waits = (self.planning_wait_s, self.fetch_wait_s, self.write_back_wait_s)
-        return None if None in waits else sum(wait for wait in waits if wait is not None)
+    def bytes_moved(self) -> int | None:
+        """Both ways; None where either is not known."""
+        if self.bytes_fetched is None or self.bytes_written_back is None:
+            return None
+        return self.bytes_fetched + self.bytes_written_back
 
     @property
     def hit_rate(self) -> float | None:

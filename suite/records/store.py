@@ -3,12 +3,10 @@
 import json
 import os
 import re
-import stat
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -16,8 +14,6 @@ from pydantic_core import ErrorDetails
 from suite.records.measured import EVERY_FIELD
 from suite.records.record import SCHEMA_VERSION, Record
 
-_MOST_BYTES = 1 << 24
-"""Limit of a file that is read: a thousand times what a record takes."""
 _LARGEST = 2**63 - 1
 _SHOWN = 60
 """Characters of a wrong value."""
@@ -27,26 +23,12 @@ class StoreError(RuntimeError):
     """A file could not be written; the message names it and says what to do."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Something that is wrong with a record, or worth a warning: the place, as in `turns.system_s[1][3]`, and what is.
-
-    The place is empty for the file itself.
-    """
-
-    where: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.what}" if self.where else self.what
-
-
 class NotARecord(Exception):
-    """A file under `records/` is skipped; `findings` has every field that is wrong, if it could be read as JSON."""
+    """A file under `records/` is skipped; `findings` says of every field what is wrong, as `turns.steps: ...`."""
 
-    def __init__(self, reason: str, findings: tuple[Finding, ...] = ()) -> None:
+    def __init__(self, reason: str, findings: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
-        self.findings = findings or (Finding("", reason),)
+        self.findings = findings or (reason,)
 
 
 @dataclass(frozen=True)
@@ -102,15 +84,14 @@ class RecordStore:
             return {}, [Problem(self.directory, f"cannot be read: {error.strerror or error}")]
         for path in paths:
             try:
-                record = to_record(read_content(path))
+                record = to_record(read_json(path))
             except NotARecord as error:
                 problems.append(Problem(path, str(error)))
                 continue
-            if record.key in first:
+            if first.setdefault(record.key, path) != path:
                 # Counting a copy as a further round would feign precision.
                 problems.append(Problem(path, f"repeats the key of {first[record.key].name}; delete one of them"))
                 continue
-            first[record.key] = path
             records[path] = record
         return records, problems
 
@@ -146,58 +127,20 @@ def write_json(path: Path, content: object, *, indent: int | None = 1) -> None:
     write_atomically(path, json.dumps(content, indent=indent) + "\n")
 
 
-def read_content(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, of the schema version that this suite reads.
-
-    Raises:
-        NotARecord: there is none.
-    """
-    content = read_json(path)
-    if not isinstance(content, dict) or "schema_version" not in content:
-        raise NotARecord("is JSON but no record: it has no schema_version")
-    version = content["schema_version"]
-    if type(version) is not int or version != SCHEMA_VERSION:  # True equals 1
-        raise NotARecord(
-            f"has schema version {json.dumps(version)[:40]}, this suite reads {SCHEMA_VERSION}: "
-            "read it with the suite that wrote it, or measure it again"
-        )
-    return content
-
-
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """The JSON value in a file of somebody's: a file of moderate size, no link, with integers of 64 bits at most.
+    """The JSON value in a file of somebody's, with integers of 64 bits at most.
 
     Raises:
-        NotARecord: there is none, or it is something else. Nothing is waited for, and no link is followed.
+        NotARecord: there is none, or it is no file. Nothing is waited for.
     """
     try:
-        with open_file(path) as file:
-            read = file.read(_MOST_BYTES + 1)
-        if len(read) > _MOST_BYTES:
-            raise NotARecord(f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
-        content = json.loads(read.decode("utf-8"), parse_int=_integer)
-        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
+        if path.exists() and not path.is_file():
+            raise NotARecord("cannot be read: it is no file, but a folder, a pipe or the like; remove it")
+        return json.loads(path.read_text(encoding="utf-8"), parse_int=_integer)
     except OSError as error:
         raise NotARecord(f"cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise NotARecord(f"is not JSON, or cut short: {error}") from error
-    return content
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a file of somebody's, who may have put a pipe, a device or a link in its place, or may still do so.
-
-    Raises:
-        NotARecord: it is no file of its own.
-        OSError: it is not there, or cannot be read.
-    """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise NotARecord("cannot be read: it is no file, but a folder, a link, a pipe or the like; remove it")
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise NotARecord("cannot be read: it is no file any more; remove it")
-    return file
 
 
 def _integer(digits: str) -> int:
@@ -206,12 +149,20 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def to_record(content: Mapping[str, Any]) -> Record:
+def to_record(content: Any) -> Record:  # noqa: ANN401 - whatever JSON holds
     """The record that a file's content is.
 
     Raises:
-        NotARecord: it does not fit the models, or breaks one of their rules.
+        NotARecord: it is none of this schema version, does not fit the models, or breaks one of their rules.
     """
+    if not isinstance(content, dict) or "schema_version" not in content:
+        raise NotARecord("is JSON but no record: it has no schema_version")
+    version = content["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:  # True equals 1
+        raise NotARecord(
+            f"has schema version {json.dumps(version)[:40]}, this suite reads {SCHEMA_VERSION}: "
+            "read it with the suite that wrote it, or measure it again"
+        )
     try:
         # from JSON, because there a strict validation takes lists for tuples and words for members of enums
         return Record.model_validate_json(json.dumps(_numbers(content)), strict=True, context=EVERY_FIELD)
@@ -235,13 +186,14 @@ def _numbers(content: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
     return _WORDS.get(content, content) if isinstance(content, str) else content
 
 
-def _finding(error: ErrorDetails) -> Finding:
+def _finding(error: ErrorDetails) -> str:
     """Place and message of an error, with the value unless the message or the place says enough."""
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"]).removeprefix(".")
+    said = f"{where}: {error['msg']}" if where else error["msg"]
     if error["type"] in ("rule", "missing", "json_invalid", "extra_forbidden"):
-        return Finding(where, error["msg"])
+        return said
     found = repr(error["input"])
-    return Finding(where, f"{error['msg']}, found {found[:_SHOWN]}{'...' if len(found) > _SHOWN else ''}")
+    return f"{said}, found {found[:_SHOWN]}{'...' if len(found) > _SHOWN else ''}"
 
 
 def to_text(record: Record) -> str:

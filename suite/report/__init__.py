@@ -1,1 +1,1 @@
-"""Publishes `sheets`, `figures` and the `page`, from records alone; `leaderboard` compares equal bytes."""
+"""Publishes `sheets`, `figures` and the `page`, from records alone."""

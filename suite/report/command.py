@@ -27,13 +27,12 @@ def report_command(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing: say what is out of date, and exit with 1 if anything is")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only problems")] = False,
 ) -> None:
     """Turn records into what gets published: tables, figures, and one page that opens offline.
 
-    Tables go to `tables/` as Markdown, CSV and LaTeX, figures to `figures/` as SVG and PNG, the page to `index.html`.
-    The same records always give the same files. Records of another machine, device, data or setting stand in tables
-    of their own; files that are no records are named and the rest is reported.
+    Tables go to `tables/` as Markdown, CSV and LaTeX, figures to `figures/` as SVG, the page to `index.html`. The same
+    records always give the same files. Records of another machine, device, data or setting stand in tables of their
+    own; files that are no records are named and the rest is reported.
 
     Examples: `python -m suite report --out results`; `python -m suite report --check`;
     `python -m suite report --records gpu --records cpu --out both`.
@@ -46,10 +45,6 @@ def report_command(
         source = _read(out, records or [out], simulated)
         for problem in source.problems:
             errors.print(f"warning: left out {problem}")
-        machines = dict.fromkeys((group.key.machine, group.key.device) for group in source.groups)
-        if not quiet and len(machines) > 1:
-            devices = "; ".join(device for _, device in machines)
-            console.print(f"{len(machines)} machines, a table each: {devices}")
         if check:
             found = differences(source, out)
             for difference in found:
@@ -58,13 +53,13 @@ def report_command(
                 errors.print("Bring it up to date: the same command without --check, which deletes nothing")
             raise typer.Exit(FAILED if found else 0)
         check_output(out)
-        files = publish(source, out, on_step=lambda what: None if quiet else console.print(f"making {what}"))
-    if not quiet:
-        tables = len(source.groups)
-        console.print(
-            f"{len(source.records)} records in {tables} comparison{'s' if tables > 1 else ''}: wrote {len(files)} files"
-        )
-        console.print(f"Open {out / PAGE}")
+        files = publish(source, out)
+    tables, machines = len(source.groups), len({group.key.machine for group in source.groups})
+    console.print(
+        f"{len(source.records)} records of {machines} machine{'s' if machines > 1 else ''} in {tables} "
+        f"comparison{'s' if tables > 1 else ''}: wrote {len(files)} files"
+    )
+    console.print(f"Open {out / PAGE}")
 
 
 def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
@@ -85,14 +80,13 @@ def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
     if simulated is None:
         simulated = next((folder for folder in (out / "simulate", out.parent / "simulate") if folder.is_dir()), None)
     source = read(roots, simulated)
+    named = ", ".join(map(str, roots))
     if not source.groups:
         skipped = "".join(f"\n  {problem}" for problem in source.problems)
-        raise BadOption(
-            f"no records to report in {', '.join(str(root) for root in roots)}: run python run_bench.py first{skipped}"
-        )
+        raise BadOption(f"no records to report in {named}: run python run_bench.py first{skipped}")
     if mixes_virtual(source.records):
         raise BadOption(
-            f"--records: {', '.join(str(root) for root in roots)}: some records are of a virtual device and others "
-            "were measured, so no report sets them side by side; give directories of one kind"
+            f"--records: {named}: some records are of a virtual device and others were measured, so no report sets "
+            "them side by side; give directories of one kind"
         )
     return source

@@ -1,13 +1,8 @@
 "use strict";
 
-/* Every table sorts by the column whose head is pressed; one text filters the rows of all; a slider sets the device
-   memory of the leaderboards. */
+/* Every table sorts by the column whose head is pressed; one text filters the rows of all. */
 
 const filter = document.getElementById("filter");
-const slider = document.getElementById("budget");
-const boards = [...document.querySelectorAll("#leaderboard table")];
-const bytes = (row) => Number(row.cells[0].dataset.value);
-const budgets = [...new Set(boards.flatMap((table) => [...table.tBodies[0].rows].map(bytes)))].sort((a, b) => a - b);
 
 function sort(table, head) {
   const descending = head.getAttribute("aria-sort") === "ascending";
@@ -25,20 +20,15 @@ function sort(table, head) {
 
 function show() {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const chosen = slider === null ? 0 : budgets[slider.value];
-  for (const table of document.querySelectorAll("main table")) {
-    const article = table.closest("article");
+  for (const article of document.querySelectorAll("main article")) {
     const heading = article.querySelector("h3")?.textContent ?? "";
-    const rows = [...table.tBodies[0].rows];
-    // above its largest budget a leaderboard stays as it is, below its smallest it is empty
-    const within = boards.includes(table) ? Math.max(...rows.map(bytes).filter((size) => size <= chosen)) : null;
+    const rows = [...article.querySelectorAll("tbody tr")];
     for (const row of rows) {
       const text = `${heading} ${row.textContent}`.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word)) || (within !== null && bytes(row) !== within);
+      row.hidden = !words.every((word) => text.includes(word));
     }
     article.hidden = words.length > 0 && rows.every((row) => row.hidden);
   }
-  if (slider !== null) document.getElementById("budget-words").value = `${(chosen / 2 ** 20).toLocaleString("en-US")} MiB`;
 }
 
 for (const head of document.querySelectorAll("main thead th")) {
@@ -48,10 +38,4 @@ for (const head of document.querySelectorAll("main thead th")) {
   head.append(button);
 }
 filter.addEventListener("input", show);
-if (slider !== null) {
-  slider.max = budgets.length - 1;
-  slider.value = slider.max;
-  slider.addEventListener("input", show);
-}
 document.getElementById("controls").hidden = false;
-show();

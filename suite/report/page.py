@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 CAPTIONS = {
     "throughput_by_bytes": "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
-    "throughput_by_budget": "Throughput of rows on a drive by host budget, beside all rows in RAM, with intervals",
+    "throughput_by_budget": "Throughput of rows on a drive by host budget, relative to all rows in RAM, with intervals",
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
     "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }

@@ -7,8 +7,7 @@ from suite.records.groups import Group, is_baseline
 from suite.tables.columns import STATUS, SYSTEM, VERIFIED
 from suite.tables.formatting import megabytes, percent, relative, score_within
 from suite.tables.rows import Row, merged_rows, remarks
-from suite.tables.settings import caption, headings
-from suite.tables.sheet import Column, Line, Sheet, Table
+from suite.tables.sheet import Column, Line, Table
 from suite.tables.statistics import mean_of
 
 HEADING = "Approximate systems: quality against bytes"
@@ -66,14 +65,13 @@ def _line(row: Row, exact: dict[int, float]) -> dict[str, Any]:
         max((one.get(f"{tier}/rows", 0) + one.get(f"{tier}/state", 0) for one in accounts), default=0) for tier in TIERS
     ]
     return {
-        **row.line("system", "exact", "noise", "verified", "status"),
+        **row.line(),
         "auroc": mean_of(list(own.values())) if own else None,
         "below": mean_of(pairs) if pairs and not is_baseline(row.system) else None,
         **{f"{tier}_bytes": size or None for tier, size in zip(TIERS, sizes, strict=True)},
         # of the slowest tier: rows there are all rows, and those on a faster one are copies
         "table_bytes": next((size for size in reversed(sizes) if size), None),
         "samples": row.cell.steps * row.cell.batch_size,
-        "ratio": row.ratio,
         "rounds": row.measured_rounds,
         "row": row,
     }
@@ -85,26 +83,19 @@ def _aurocs(row: Row) -> dict[int, float]:
     return {run.cell.round: run.measurement.quality.auroc for run in measured if run.measurement is not None}
 
 
-def approximate_tables(group: Group, heading: str = HEADING, described: str = "") -> list[Table]:
+def approximate_tables(group: Group) -> list[Table]:
     """The table below a comparison's; none where all of its systems are exact."""
     found = approximations(group)
     samples = group.cell.steps * group.cell.batch_size
     table = Table(
-        heading=heading,
+        heading=HEADING,
         summary="" if group.on_virtual_device else _summary(found),
-        caption=f"{described} Trained on {samples:,} samples.".strip(),
+        caption=f"Trained on {samples:,} samples.",
         columns=COLUMNS,
         lines=tuple(found),
         notes=tuple(dict.fromkeys(remarks(line["row"] for line in found))),
     )
     return [table] if found else []
-
-
-def approximate_sheet(groups: Sequence[Group]) -> Sheet:
-    """A table per group with approximate systems."""
-    pairs = zip(groups, headings(groups), strict=True)
-    tables = [table for group, heading in pairs for table in approximate_tables(group, heading, caption([group]))]
-    return Sheet(name="approximate", title=HEADING, tables=tuple(tables))
 
 
 def _summary(found: Sequence[Line]) -> str:

@@ -1,6 +1,6 @@
 """The columns of the comparison. A new column is one entry here: every format and the page show it.
 
-A column shows a field of `suite.tables.rows.Row`; what is counted or measured anew is added there.
+A column shows a number of `suite.tables.rows.Row.line`; what is counted or measured anew is added there.
 """
 
 from enum import StrEnum
@@ -112,15 +112,7 @@ REST: Final = (
         definition="all timed iterations over all their seconds: stalls show here.",
     ),
     EPOCH,
-    Column(
-        words="time to target AUROC", name="target_s", show=duration, noisy=True,
-        definition="training time until the target AUROC was reached, at the system's speed; n/a: not reached.",
-    ),
     ALLOCATED,
-    Column(
-        words="CPU GB net", name="host_net_bytes", show=gigabytes,
-        definition="CPU GB less what was resident before the model was built.",
-    ),
     Column(words="unique ids", name="unique_ids", show=count, definition="distinct ids of each counted batch, summed."),
     Column(words="unique misses", name="unique_misses", show=count, definition="those not found on the device."),
     Column(words="lookups", name="lookups", show=count, definition="ids of the counted batches, repeats included."),
@@ -132,11 +124,6 @@ REST: Final = (
         "written back.",
     ),
     Column(words="MB written back per it", name="written_back_bytes_per_step", show=megabytes),
-    Column(
-        words="waited, ms per it", name="wait_s_per_step", show=lambda seconds: amount(1e3 * seconds),
-        definition="what the training thread waited for plans, for rows to be read and for rows to be written back, or "
-        "took to do that itself, in the first round's counted steps.",
-    ),
     BYTES_OVER_MINIMUM,
     Column(
         words="rows MB", name="device_rows_bytes", show=megabytes,
@@ -146,6 +133,11 @@ REST: Final = (
     Column(words="state MB", name="device_state_bytes", show=megabytes),
     Column(words="index MB", name="device_index_bytes", show=megabytes),
     Column(words="staging MB", name="device_staging_bytes", show=megabytes),
+    Column(
+        words="host MB", name="host_tier_bytes", show=megabytes,
+        definition="all that is in RAM by the system's own account; so for disk.",
+    ),
+    Column(words="disk MB", name="disk_tier_bytes", show=megabytes),
     VERIFIED,
     Column(words="placement", name="placement", text=True, definition="where rows were, read off the live objects."),
     Column(words="timed", name="way", text=True, definition="where the system took its turns."),

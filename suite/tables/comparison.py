@@ -1,16 +1,14 @@
 """The comparison: a table per group of records that may be compared."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from suite.records.groups import Group
 from suite.records.record import Status
 from suite.tables.approximate import approximate_tables
 from suite.tables.columns import MAIN, REST
 from suite.tables.disk import disk_tables
-from suite.tables.formatting import score
 from suite.tables.ranks import rank_tables
-from suite.tables.rows import Row, merged_rows, one_line, remarks
+from suite.tables.rows import Row, baseline_repeat, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
 from suite.tables.sheet import Sheet, Table
 from suite.tables.verdict import listed, verdict
@@ -29,30 +27,21 @@ def comparison(groups: Sequence[Group]) -> Sheet:
         name="comparison",
         title="Comparison of embedding offload systems" if groups else "No records yet: run the benchmark first",
         tables=(*tables, *disk_tables(groups), *rank_tables(groups)),
-        lines=tuple(line_of(row) for group in groups for row in merged_rows(group, with_repeat=True)),
     )
-
-
-def line_of(row: Row) -> dict[str, Any]:
-    """A row as raw numbers by column."""
-    hits = None if not row.lookups or row.lookup_misses is None else 1 - row.lookup_misses / row.lookups
-    numbers = {name: value for name, value in vars(row).items() if name not in ("notes", "records")}
-    more = {"lookup_hit_rate": hits, "status": row.status.value, "reason": one_line(row.reason)}
-    return row.line() | numbers | more
 
 
 def _table(group: Group, heading: str) -> Table:
     rows = [row for row in merged_rows(group) if row.exact]
     alike = [row for row in rows if row.same_kernel_as is not None and row.status is Status.OK]
-    shown = [row for row in rows if row not in alike]
-    targets = {row.target_auroc for row in rows} - {None}
+    repeat = baseline_repeat(group)
     return Table(
         heading=heading,
         summary=verdict(group),
-        caption=caption([group], *(f"target AUROC {score(target)}" for target in targets)),
+        caption=caption([group]),
         columns=MAIN,
         more=REST,
-        lines=tuple(map(line_of, shown)),
+        lines=tuple(row.line() for row in rows if row not in alike),
+        unshown=tuple(row.line() for row in (*alike, repeat) if row is not None),
         notes=tuple(dict.fromkeys([*_alike(alike), *remarks(rows)])),
     )
 

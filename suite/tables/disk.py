@@ -12,16 +12,13 @@ from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS, hit_rate
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
-from suite.tables.sheet import Column, Line, Sheet, Table
+from suite.tables.sheet import Column, Line, Table
 from suite.tables.statistics import Estimate, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
-from workloads.schema import SCHEMAS
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
-_OWN: Final = ("system", "prior_knowledge", "samples_per_s", "noise", "builds", "auroc", "ratio")
-"""Fields of a row that a line shows as they are."""
 _ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
@@ -64,6 +61,11 @@ COLUMNS: Final = {
             words="memory held, % of budget", name="held", show=lambda share: percent(share, 1),
             definition="the most that was in use beyond what training took without rows.",
         ),
+        Column(words="hits in slots", name="slots_hit_rate", show=hit_rate),
+        Column(
+            words="hits in RAM", name="ram_hit_rate", show=hit_rate,
+            definition="of all distinct rows of the counted batches, those that a level of RAM gave.",
+        ),
         STATUS,
     ),
     Step.EMBEDDING: (
@@ -80,36 +82,13 @@ COLUMNS: Final = {
         ),
         *(Column(words=f"vs {name}", name=f"over_{name}", show=relative, noisy=True) for name in RIVALS[1:]),
         Column(
-            words="blocks read, % of drive", name="blocks_of_drive", show=percent,
-            definition="bytes read over the size of the drive's measured reads, per second, as a share of the reads "
-            "per second that it gives at depth 32, the median over cells. It understates reads smaller than a block, "
-            "such as direct reads of 512 bytes, and overstates large ones, such as reading ahead.",
-        ),
-        Column(
             words="rows read, % of drive", name="rows_of_drive", show=percent,
-            definition="rows asked of the file per second, as a share of the same: the drive's load where each row is "
-            "one direct read, and more where the page cache answers or one read brings several rows.",
-        ),
-        Column(
-            words="read over a block a miss", name="over_blocks", show=amount,
-            definition="bytes read over the least possible with a block for every missing row: rows read, else those "
-            "counted before the turns.",
-        ),
-        Column(
-            words="read over packed rows", name="over_packed", show=amount,
-            definition="bytes read over those of the missing rows alone, without optimizer state.",
+            definition="rows asked of the file per second, as a share of the reads per second that the drive gives at "
+            "depth 32, the median over cells: its load where each row is one direct read, and more where the page "
+            "cache answers or one read brings several rows.",
         ),
     ),
 }  # fmt: skip
-
-LEVELS: Final = (
-    Column(words="hits in slots", name="hit_rate", show=hit_rate),
-    Column(
-        words="hits in RAM", name="ram_hit_rate", show=hit_rate,
-        definition="of all distinct rows of the counted batches, those that a level of RAM gave.",
-    ),
-)  # fmt: skip
-"""Further columns of the whole step, where a system has a level of RAM."""
 
 
 def rows_on_drive(groups: Sequence[Group], step: Step) -> list[dict[str, Any]]:
@@ -139,19 +118,13 @@ def disk_tables(groups: Sequence[Group]) -> tuple[Table, ...]:
     )
 
 
-def disk_sheet(groups: Sequence[Group]) -> Sheet:
-    """The tables of rows on a drive."""
-    return Sheet(name="disk", title="Rows on a drive: speed within a host budget", tables=disk_tables(groups))
-
-
 def _tables(sweep: Sequence[Group], heading: str) -> list[Table]:
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
-    levels = LEVELS if any(one["ram_hit_rate"] is not None for one in whole) else ()
     first = Table(
         heading=heading,
         summary=disk_verdict(sweep),
         caption=caption(sweep, *_facts(sweep)),
-        columns=(*COLUMNS[Step.WHOLE][:-1], *levels, STATUS),
+        columns=COLUMNS[Step.WHOLE],
         lines=tuple(whole),
         notes=tuple(f"{binary_bytes(one['budget'])}, {note}" for one in whole for note in remarks([one["row"]])),
     )
@@ -162,10 +135,12 @@ def _tables(sweep: Sequence[Group], heading: str) -> list[Table]:
 
 def _facts(sweep: Sequence[Group]) -> Iterator[str]:
     """Tables, drive, and memory of a sweep."""
-    rows = table_rows(sweep[0])
-    if rows is not None:
-        size = rows * FLOAT_BYTES * sweep[0].cell.embedding_dim
-        yield f"{count(rows)} rows of {sweep[0].cell.embedding_dim} floats, {gigabytes(size)} GB in all"
+    dim = sweep[0].cell.embedding_dim
+    in_ram = (runs for system, runs in sweep[0].rounds_by_system.items() if is_baseline(system))
+    accounts = [one.memory.anatomy_bytes for runs in in_ram for one in trusted(runs)]
+    size = max((sum(size for key, size in one.items() if key.endswith("/rows")) for one in accounts), default=0)
+    if size:
+        yield f"{count(size // (FLOAT_BYTES * dim))} rows of {dim} floats, {gigabytes(size)} GB in all"
     measured = [run.measurement for group in sweep for run in group.records if run.measurement is not None]
     drives = [one.drive for one in measured if one.drive is not None]
     if drives:
@@ -209,47 +184,26 @@ def disk_verdict(sweep: Sequence[Group]) -> str:
             said.append(_at(best, told.get((budget, best["system"]), best)))
     if not said:
         said = [f"nothing can be said: no system beside {IN_RAM} ended ok and was timed"]
-    wrong = never(one["row"] for one in whole if one["status"] is Status.WRONG_ANSWER)
+    wrong = never(one["row"] for one in whole if one["row"].status is Status.WRONG_ANSWER)
     return sentence([*said, *strayed.values(), *wrong])
 
 
 def _at(one: Line, alone: Line) -> str:
     """A system's speed at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
-    speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
-    said = f"at {binary_bytes(one['budget'])} {one['system']} trains at {speed}"
-    # the whole step is compared only where the embedding step is not: computation hides what rows cost
-    timed = next((line for line in (alone, one) if any(line[f"over_{name}"] for name in RIVALS)), None)
-    if timed is None:
-        return said
     over = [
-        f"{_of(timed, f'over_{rival}')} times as fast as {rival}"
+        f"{_of(alone, name)} times as fast as {rival}"
         for rival in RIVALS
-        if timed[f"over_{rival}"] not in (None, _ITSELF)
+        if alone[name := f"over_{rival}"] not in (None, _ITSELF)
     ]
-    return f"{said}, and is {listed(over)} in {timed['step']}" if over else said
+    speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
+    beside_rivals = f", and is {listed(over)} in {alone['step']}" if over else ""
+    return f"at {binary_bytes(one['budget'])} {one['system']} trains at {speed}{beside_rivals}"
 
 
 def _of(one: Line, name: str) -> str:
-    """A ratio as `0.93 to 0.97`, rounded outward, no narrower than the noise floor."""
-    found = widened(one[name], one["noise"] or 0.0)
-    if found.low is None or found.high is None:
-        return f"about {found.value:.2f}"
-    scale = 100 if found.low < 2 else 10
-    low, high = math.floor(round(scale * found.low, 6)) / scale, math.ceil(round(scale * found.high, 6)) / scale
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
-
-
-def table_rows(group: Group) -> int | None:
-    """Rows of all tables: what the baseline holds, else about as many as the dataset has; None: not known."""
-    for system, runs in group.rounds_by_system.items():
-        for measurement in trusted(runs) if is_baseline(system) else ():
-            anatomy = measurement.memory.anatomy_bytes
-            if size := sum(size for key, size in anatomy.items() if key.endswith("/rows")):
-                return size // (FLOAT_BYTES * group.cell.embedding_dim)
-    schema = SCHEMAS.get(group.cell.workload.partition("@")[0])
-    if schema is None or group.cell.data == "real":
-        return None
-    return min(schema.table_rows, group.cell.max_rows or schema.table_rows)
+    """A ratio with its interval, no narrower than the noise floor."""
+    noise = one["noise"] or 0.0
+    return relative(widened(one[name], noise), noise)
 
 
 def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
@@ -266,15 +220,16 @@ def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
             for name, rival in rivals.items()
             if row.samples_per_s
         }
+        in_ram = _ram_hit_rate(row)
         yield {
-            **row.line(*_OWN, step=step.value, budget=budget),
+            **row.line(),
+            **{"step": step.value, "budget": budget},
             **{f"over_{name}": over.get(name) for name in RIVALS},
             **_reading(group, row),
             "held_bytes": most,
             "held": None if most is None else most / budget,
-            "hit_rate": row.hit_rate,
-            "ram_hit_rate": _ram_hit_rate(row),
-            **{name: getattr(row, name) for name in ("exact", "verified", "status")},
+            "slots_hit_rate": None if in_ram is None else row.numbers["hit_rate"],
+            "ram_hit_rate": in_ram,
             "row": row,
         }
 
@@ -301,7 +256,7 @@ def _fastest(rows: Sequence[Row], name: str) -> Row | None:
 
 
 def _reading(group: Group, row: Row) -> dict[str, float]:
-    """Reads and writes per sample in the turns of all rounds, beside drive and misses; NaN: not known."""
+    """Reads and writes per sample in the turns of all rounds, and the drive's load; NaN: not known."""
     runs = row.records if row.measured_rounds else ()
     taken = [(run.turns.drive, run.cell.batch_size) for run in runs if run.turns and run.turns.drive]
     samples = sum(drive.steps * batch for drive, batch in taken) or math.nan
@@ -309,21 +264,11 @@ def _reading(group: Group, row: Row) -> dict[str, float]:
         sum(_known(getattr(drive, name)) for drive, _ in taken) / samples
         for name in ("rows_read", "read_bytes", "written_bytes")
     )
-    counted = (run.measurement.traffic for run in runs if run.measurement and run.measurement.traffic)
-    misses = next((_known(one.unique_misses) / (one.steps * group.cell.batch_size) for one in counted), math.nan)
-    misses = (misses if math.isnan(rows) else rows) or math.nan
     # of all systems: it is one drive, and a single look may meet a busy machine
     drives = [run.measurement.drive for run in group.records if run.measurement and run.measurement.drive]
-    block = drives[0].read_bytes if drives else math.nan
     reads_per_s = statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else math.nan
-    of_drive = _known(row.total_steps_per_s) * group.cell.batch_size / reads_per_s
-    return {
-        **{"rows_read": rows, "read_bytes": read, "written_bytes": written},
-        "blocks_of_drive": read / block * of_drive,
-        "rows_of_drive": rows * of_drive,
-        "over_blocks": read / (misses * block),
-        "over_packed": read / (misses * FLOAT_BYTES * group.cell.embedding_dim),
-    }
+    rows_per_s = rows * _known(row.numbers.get("total_steps_per_s")) * group.cell.batch_size
+    return {"rows_read": rows, "read_bytes": read, "written_bytes": written, "rows_of_drive": rows_per_s / reads_per_s}
 
 
 def _known(value: float | None) -> float:

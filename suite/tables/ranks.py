@@ -18,27 +18,20 @@ _PER_RANK = {
     "device_reserved_bytes": ("GPU GB reserved per rank", gigabytes),
 }
 """Fields of `RankShare`."""
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}"
-
-
 COLUMNS = (
     SYSTEM,
     AUROC,
     VERIFIED,
     Column(words="steps/s", name="rank_steps_per_s", show=amount, definition="of all ranks, mean over rounds."),
     *(
-        Column(words=words, name=name, text=True, definition="the smallest and the largest.")
+        Column(words=words, name=f"{name}_per_rank", text=True, definition="the smallest and the largest.")
         for name, (words, _) in _PER_RANK.items()
     ),
     HIT_RATE,
-    Column(words="lookups imbalance", name="lookups_imbalance", show=_factor),
-    Column(words="misses imbalance", name="unique_misses_imbalance", show=_factor),
+    Column(words="lookups imbalance", name="lookups_imbalance", show="{:.2f}".format),
     Column(
-        words="bytes imbalance", name="table_bytes_imbalance", show=_factor,
-        definition="as of lookups and misses: the largest over the mean of ranks, in the first round's counted steps.",
+        words="misses imbalance", name="unique_misses_imbalance", show="{:.2f}".format,
+        definition="as of lookups: the largest over the mean of ranks, in the first round's counted steps.",
     ),
     Column(
         words="MB of ids sent per it", name="ids_bytes", show=megabytes,
@@ -74,7 +67,7 @@ def _table(group: Group, heading: str) -> Table:
 
 
 def _line(row: Row) -> dict[str, Any]:
-    found = row.line("system", "auroc", "verified", "hit_rate", "status")
+    found = row.line()
     ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
     speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
     found["rank_steps_per_s"] = statistics.fmean(speeds) if speeds else None
@@ -82,16 +75,13 @@ def _line(row: Row) -> dict[str, Any]:
     for name, (_, show) in _PER_RANK.items():
         sizes = [getattr(share, name) for share in shares]
         if sizes and None not in sizes:
-            found[name] = " to ".join(dict.fromkeys(map(show, (min(sizes), max(sizes)))))
-    for name in ("lookups", "unique_misses", "table_bytes"):
+            found[f"{name}_per_rank"] = " to ".join(dict.fromkeys(map(show, (min(sizes), max(sizes)))))
+    for name in ("lookups", "unique_misses"):
         counts = [getattr(share, name) for share in shares]
-        found[f"{name}_imbalance"] = imbalance(counts) if None not in counts else None
+        found[f"{name}_imbalance"] = (
+            max(counts) * len(counts) / sum(counts) if None not in counts and sum(counts) else None
+        )
     for name in ("ids_bytes", "pooled_bytes"):
         sent = [getattr(share, name) for share in shares]
         found[name] = sum(sent) / ranks[0].steps if sent and None not in sent else None
     return found
-
-
-def imbalance(counts: Sequence[int]) -> float | None:
-    """The largest over the mean; None where there is nothing to share."""
-    return max(counts) * len(counts) / sum(counts) if sum(counts) else None

@@ -1,24 +1,15 @@
 """Rounds merged into rows: one per system of a comparison group, in raw numbers and SI units."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, device_title
-from suite.records.measured import BeladyBound, Traffic
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
-from suite.tables.statistics import (
-    Estimate,
-    kernel_ratio,
-    repeat_speed,
-    samples_to,
-    speed_of,
-    target_of,
-    trusted_baseline,
-)
-from systems.answers import MemoryUse
+from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, speed_of, trusted_baseline
+from systems.answers import MemoryUse, Tier
 
 WAIT_SHARE = 0.02
 """Share of a system's turns above which waiting for batches is noted beside the numbers."""
@@ -28,70 +19,37 @@ AGREE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system's rounds merged. None: does not exist, or is not known. The columns say what most fields mean.
+    """A system's rounds merged. None: does not exist, or is not known.
 
     Attributes:
-        target_auroc: AUROC of the baseline, else of the reference, near its end; the same in all rows of a group.
-        target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
-        embedding_ratio, kernel_ratio: The same of the embedding step alone, and beside its kernel's plain table.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
-        device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         measured_rounds: Number of rounds that the numbers come from, of those with a record.
-        baseline_repeat: The repeat of the baseline; only its speed is reported.
         noise: Apparent distance of the repeat from the baseline, a share; the same in a group's rows.
+        numbers: What only tables show, by column: peaks are the largest of any round, traffic is that of the first.
         records: Records of its rounds; behind the repeat are the baseline's.
     """
 
     system: str
-    prior_knowledge: str | None = None
     auroc: float | None = None
-    accuracy: float | None = None
-    target_auroc: float | None = None
-    target_s: float | None = None
     steps_per_s: float | None = None
-    total_steps_per_s: float | None = None
     samples_per_s: float | None = None
-    epoch_s: float | None = None
     ratio: Estimate | None = None
-    embedding_ratio: Estimate | None = None
-    kernel_ratio: Estimate | None = None
     alone_steps_per_s: float | None = None
+    builds: int = 0
     same_kernel_as: str | None = None
     exact: bool = True
-    way: str | None = None
-    builds: int = 0
-    device_allocated_bytes: int | None = None
-    device_reserved_bytes: int | None = None
-    host_peak_rss_bytes: int | None = None
-    host_net_bytes: int | None = None
-    hit_rate: float | None = None
-    unique_ids: int | None = None
-    unique_misses: int | None = None
-    lookups: int | None = None
-    lookup_misses: int | None = None
-    fetched_bytes_per_step: float | None = None
-    written_back_bytes_per_step: float | None = None
-    wait_s_per_step: float | None = None
-    device_rows_bytes: int | None = None
-    device_state_bytes: int | None = None
-    device_index_bytes: int | None = None
-    device_staging_bytes: int | None = None
-    misses_over_optimum: float | None = None
-    bytes_over_minimum: float | None = None
-    verified: str | None = None
-    placement: str | None = None
     offloads: bool | None = None
-    rounds: int
+    verified: str | None = None
     measured_rounds: int
     status: Status
     reason: str = ""
     phase: str = ""
     notes: tuple[str, ...] = ()
-    baseline_repeat: bool = False
     noise: float | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     records: tuple[Record, ...] = field(default=(), repr=False)
 
     @property
@@ -126,37 +84,39 @@ class Row:
     @property
     def device_bytes(self) -> int | None:
         """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
-        parts = (self.device_rows_bytes, self.device_state_bytes, self.device_index_bytes, self.device_staging_bytes)
+        parts = [self.numbers.get(f"device_{use}_bytes") for use in MemoryUse]
         known = [part for part in parts if part is not None]
         return sum(known) if known else None
 
-    def line(self, *names: str, **first: object) -> dict[str, Any]:
-        """A line of raw numbers by column: the setting, the keys of the records, `first`, and fields of the row."""
+    def line(self) -> dict[str, Any]:
+        """Raw numbers by column: the setting, the fields, the numbers, and the keys of the records."""
         cell, environment = self.cell, self.records[0].environment
+        own = {name: value for name, value in vars(self).items() if name not in ("notes", "numbers", "records")}
         return {
             **{name: getattr(cell, name) for name in SETTING if hasattr(cell, name)},
             "kind": "virtual device" if self.records[0].on_virtual_device else "measured",
             "device": device_title(cell, environment),
             "host": environment.cpu,
             "threads": environment.threads,
+            **own,
+            **self.numbers,
+            "status": self.status.value,
+            "reason": one_line(self.reason),
             "records": " ".join(run.key for run in self.records),
-            **first,
-            **{name: getattr(self, name) for name in names},
         }
 
 
-def merged_rows(group: Group, *, with_repeat: bool = False) -> list[Row]:
-    """One row per system: reference, baseline, `with_repeat` the baseline's repeat, others by name."""
+def merged_rows(group: Group) -> list[Row]:
+    """One row per system: reference, baseline, others by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
-    target = target_of(trusted(baseline or systems.get(REFERENCE, ())))
     repeat = baseline_repeat(group)
     noise = None if repeat is None else repeat.noise
     rows = []
     for runs in systems.values():
-        row = replace(_merge(runs, baseline, target), noise=noise)
-        rows.append(replace(row, kernel_ratio=kernel_ratio(runs, row.ratio, systems), notes=(*row.notes, *_apart(row))))
-        rows += [repeat] if with_repeat and repeat is not None and runs == repeat.records else []
+        row = _merge(runs, baseline)
+        numbers = {**row.numbers, "kernel_ratio": kernel_ratio(runs, row.ratio, systems)}
+        rows.append(replace(row, noise=noise, numbers=numbers, notes=(*row.notes, *_apart(row))))
     return rows
 
 
@@ -174,19 +134,25 @@ def baseline_repeat(group: Group) -> Row | None:
     speed = repeat_speed(baseline or ())
     if not baseline or not speed:
         return None
-    return Row(
+    return _row(
         system=f"{baseline[0].cell.system} (again)",
-        rounds=len(baseline),
         measured_rounds=len(baseline),
+        rounds=len(baseline),
         status=Status.OK,
-        baseline_repeat=True,
         noise=speed["ratio"].noise,
         records=tuple(baseline),
         **speed,
     )
 
 
-def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: float | None) -> Row:
+def _row(**values: Any) -> Row:  # noqa: ANN401 - of all kinds
+    """A row; what is no field of it is among its numbers."""
+    own = {one.name for one in fields(Row)}
+    numbers = {name: value for name, value in values.items() if name not in own}
+    return Row(**{name: value for name, value in values.items() if name in own}, numbers=numbers)
+
+
+def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None) -> Row:
     worst = max(runs, key=lambda record: [*Status].index(record.status))
     measurements = trusted(runs)
     common: dict[str, Any] = {
@@ -198,30 +164,25 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: 
         "phase": worst.phase,
         "verified": _verified(runs),
         "notes": _notes(runs, measurements),
-        "target_auroc": target,
         "records": runs,
     }
     if not measurements:
-        return Row(**common)
+        return _row(**common)
     speed = speed_of(runs, baseline)
-    samples_per_s, samples = speed.get("samples_per_s"), samples_to(target, measurements)
-    return Row(
+    kernels = [m.same_kernel_as for m in measurements if m.same_kernel_as is not None]
+    return _row(
         **common,
         **speed,
         prior_knowledge=_words(m.prior_knowledge for m in measurements),
         auroc=statistics.fmean(m.quality.auroc for m in measurements),
         accuracy=statistics.fmean(m.quality.accuracy for m in measurements),
-        target_s=samples / samples_per_s if samples is not None and samples_per_s else None,
-        same_kernel_as=None
-        if speed
-        else _words(m.same_kernel_as for m in measurements if m.same_kernel_as is not None),
+        same_kernel_as=None if speed else _words(kernels),
         exact=all(m.exact for m in measurements),
         device_allocated_bytes=_largest(m.memory.device_allocated_bytes for m in measurements),
         device_reserved_bytes=_largest(m.memory.device_reserved_bytes for m in measurements),
         host_peak_rss_bytes=_largest(m.memory.host_peak_rss_bytes for m in measurements),
-        host_net_bytes=_largest(m.memory.host_peak_rss_bytes - m.memory.host_baseline_rss_bytes for m in measurements),
         **_traffic(measurements),
-        **_device_bytes(measurements),
+        **_own_account(measurements),
         **_over_optimum(runs),
         placement=_words(m.placement for m in measurements),
         offloads=all(m.offloads for m in measurements),
@@ -252,44 +213,30 @@ def _traffic(measurements: Sequence[Measurement]) -> dict[str, Any]:
     counted = next((m.traffic for m in measurements if m.traffic is not None), None)
     if counted is None:
         return {}
-    found = {
-        name: getattr(counted, name) for name in ("hit_rate", "unique_ids", "unique_misses", "lookups", "lookup_misses")
-    }
+    names = ("hit_rate", "unique_ids", "unique_misses", "lookups", "lookup_misses")
     sums = {"fetched_bytes": counted.bytes_fetched, "written_back_bytes": counted.bytes_written_back}
-    for name, total in {**sums, "wait_s": counted.wait_s}.items():
-        found[f"{name}_per_step"] = total / counted.steps if counted.steps and total is not None else None
-    return found
-
-
-def bytes_moved(traffic: Traffic) -> int | None:
-    """Both ways; None where either is not known."""
-    if traffic.bytes_fetched is None or traffic.bytes_written_back is None:
-        return None
-    return traffic.bytes_fetched + traffic.bytes_written_back
-
-
-def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, BeladyBound] | None:
-    """Traffic of the round that was counted, and the least possible; None where no round has both."""
-    for run in runs:
-        if run.measurement is not None and run.measurement.traffic is not None and run.optimum is not None:
-            return run.measurement.traffic, run.optimum
-    return None
+    hits = None if not counted.lookups or counted.lookup_misses is None else 1 - counted.lookup_misses / counted.lookups
+    return {
+        **{name: getattr(counted, name) for name in names},
+        **{f"{name}_per_step": None if total is None else total / counted.steps for name, total in sums.items()},
+        "lookup_hit_rate": hits,
+    }
 
 
 def _over_optimum(runs: Sequence[Record]) -> dict[str, Any]:
-    """Misses and bytes per step, relative to the least possible."""
-    found = counted_with_optimum(runs)
-    if found is None:
-        return {}
-    traffic, best = found
-    pairs = {
-        "misses_over_optimum": (traffic.unique_misses, best.unique_misses),
-        "bytes_over_minimum": (bytes_moved(traffic), best.bytes_moved),
-    }
-    return {
-        name: None if counted is None or not least else counted / traffic.steps * best.steps / least
-        for name, (counted, least) in pairs.items()
-    }
+    """Misses and bytes per step of the round that was counted, relative to the least possible."""
+    for run in runs:
+        if run.measurement is None or run.optimum is None or (traffic := run.measurement.traffic) is None:
+            continue
+        pairs = {
+            "misses_over_optimum": (traffic.unique_misses, run.optimum.unique_misses),
+            "bytes_over_minimum": (traffic.bytes_moved, run.optimum.bytes_moved),
+        }
+        return {
+            name: None if counted is None or not least else counted / traffic.steps * run.optimum.steps / least
+            for name, (counted, least) in pairs.items()
+        }
+    return {}
 
 
 def _verified(runs: Sequence[Record]) -> str | None:
@@ -335,13 +282,17 @@ def _words(words: Iterable[str]) -> str | None:
     return " / ".join(dict.fromkeys(words)) or None
 
 
-def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Device bytes by purpose: 0 where a system on the device needs none, None where it is not on the device."""
+def _own_account(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """Bytes by tier, those on the device by purpose: 0 of one that is not needed there, None of a tier without any."""
     anatomies = [m.memory.anatomy_bytes for m in measurements]
     on_device = [a for a in anatomies if any(key.startswith("device/") for key in a)]
+    below = {
+        tier: [sum(size for key, size in a.items() if key.startswith(f"{tier}/")) or None for a in anatomies]
+        for tier in (Tier.HOST, Tier.DISK)
+    }
     return {
-        f"device_{purpose}_bytes": _largest(anatomy.get(f"device/{purpose}", 0) for anatomy in on_device)
-        for purpose in MemoryUse
+        **{f"device_{use}_bytes": _largest(a.get(f"device/{use}", 0) for a in on_device) for use in MemoryUse},
+        **{f"{tier}_tier_bytes": _largest(sizes) for tier, sizes in below.items()},
     }
 
 

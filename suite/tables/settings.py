@@ -41,12 +41,8 @@ def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
 
 def _heading(group: Group) -> str:
     cell = group.cell
-    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks(cell)}"
-
-
-def ranks(cell: Cell) -> str:
-    """Number of ranks, to append: `, 2 ranks`; empty without ranks."""
-    return "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
+    ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
+    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks}"
 
 
 def caption(groups: Sequence[Group], *more: str) -> str:

@@ -73,6 +73,7 @@ class Table:
         caption: Setting, machine and method of the measurement.
         columns: The main ones.
         more: Further ones, which stand below them.
+        unshown: Lines of raw numbers that CSV has beside those of the cells.
         notes: Remarks beside the numbers, a sentence each.
     """
 
@@ -82,6 +83,7 @@ class Table:
     columns: tuple[Column, ...]
     more: tuple[Column, ...] = ()
     lines: tuple[Line, ...]
+    unshown: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
 
     def shown(self, columns: Iterable[Column]) -> pd.DataFrame:
@@ -103,8 +105,6 @@ class Sheet:
     name: str
     title: str
     tables: tuple[Table, ...]
-    lines: tuple[Line, ...] | None = None
-    """Lines of CSV, where they are not those of the tables."""
 
     @property
     def legend(self) -> list[str]:
@@ -115,7 +115,7 @@ class Sheet:
     @property
     def frame(self) -> pd.DataFrame:
         """All lines as raw numbers in SI units: the setting, the sheet's own columns, then the keys of the records."""
-        lines = chain(*(table.lines for table in self.tables)) if self.lines is None else self.lines
+        lines = chain(*((*table.lines, *table.unshown) for table in self.tables))
         spread = [dict(chain(*(_spread(name, value).items() for name, value in line.items()))) for line in lines]
         own = (name for name in chain(*spread) if name not in ("records", *_HIDDEN))
         frame = pd.DataFrame(spread, columns=[*dict.fromkeys((*SETTING, *own, "records"))])
@@ -199,7 +199,7 @@ def _no_formula(value: object) -> object:
 
 
 def to_latex(sheet: Sheet) -> str:
-    r"""A fragment for `\input`: a longtable per table, with booktabs rules; pages break inside tables.
+    r"""A fragment for `\input`: a longtable per table, of the main columns, with booktabs rules.
 
     Labels are `tab:NAME-1`, `tab:NAME-2`, ... Pages lie on their side: tables are wide.
     """
@@ -209,10 +209,9 @@ def to_latex(sheet: Sheet) -> str:
         r"\begingroup\scriptsize\sloppy\setlength{\tabcolsep}{2pt}",
         rf"\noindent {latex(' '.join(sheet.legend))}\par",
     ]
-    pairs = [(table, frame) for table in sheet.tables for frame in table.frames]
-    for number, (table, frame) in enumerate(pairs, 1):
+    for number, table in enumerate(sheet.tables, 1):
         caption = latex(". ".join(text for text in (sheet.title, table.heading) if text))
-        parts.append(_longtable(frame, caption, f"tab:{sheet.name}-{number}"))
+        parts.append(_longtable(table.frames[0], caption, f"tab:{sheet.name}-{number}"))
         parts += [rf"\noindent {latex(text)}\par" for text in (table.summary, table.caption, *table.notes) if text]
     return "\n".join([*parts, r"\endgroup", r"\end{landscape}"]) + "\n"
 

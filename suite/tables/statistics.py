@@ -14,12 +14,11 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from suite.records.groups import is_baseline
 from suite.records.measured import Turns
-from suite.records.record import Measurement, Record, Status
+from suite.records.record import Record, Status
 
 _CONFIDENCE = 0.95
 BuildKey = tuple[str, int]
@@ -165,22 +164,25 @@ def _log_speeds(timed: Iterable[Turns]) -> dict[BuildKey, float]:
 
 def ratio_of(logs: Collection[float]) -> Estimate:
     """The mean of log ratios, one per build or run, as a ratio with Student's interval."""
-    middle = statistics.fmean(logs)
-    if len(logs) == 1 or len(set(logs)) == 1:  # scipy divides by the spread
-        return _estimate(middle, None if len(logs) == 1 else (middle, middle))
-    from scipy.stats import ttest_1samp  # takes most of a second
-
-    with _without_rounding_warnings():
-        return _estimate(middle, ttest_1samp(list(logs), 0).confidence_interval(_CONFIDENCE))
+    return _estimate(statistics.fmean(logs), _students_interval(logs))
 
 
 def mean_of(values: Collection[float]) -> Estimate:
     """A mean with Student's interval."""
-    logs, value = ratio_of(values), statistics.fmean(values)
-    if logs.low is None or logs.high is None:
-        return Estimate(value=value, low=None, high=None)
-    # by way of an exponential, an interval without width may miss its middle by a rounding
-    return Estimate(value=value, low=min(math.log(logs.low), value), high=max(math.log(logs.high), value))
+    low, high = _students_interval(values) or (None, None)
+    return Estimate(value=statistics.fmean(values), low=low, high=high)
+
+
+def _students_interval(values: Collection[float]) -> tuple[float, float] | None:
+    if len(values) == 1:
+        return None
+    if len(set(values)) == 1:  # scipy divides by the spread
+        return statistics.fmean(values), statistics.fmean(values)
+    from scipy.stats import ttest_1samp  # takes most of a second
+
+    with _without_rounding_warnings():
+        low, high = ttest_1samp(list(values), 0).confidence_interval(_CONFIDENCE)
+    return low, high
 
 
 def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:
@@ -279,32 +281,3 @@ def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | 
     """The baseline's rounds among those of all systems; None where one gave a wrong answer."""
     runs = next((runs for runs in systems if is_baseline(runs[0].cell.system)), ())
     return None if any(run.status is Status.WRONG_ANSWER for run in runs) else runs
-
-
-def target_of(rounds: Sequence[Measurement]) -> float | None:
-    """The AUROC of a system's last point but one, mean over rounds; None where a round has no two points."""
-    points = [_points(measurement) for measurement in rounds]
-    enough = bool(points) and all(len(of_round) >= 2 for of_round in points)
-    return statistics.fmean(of_round[-2][1] for of_round in points) if enough else None
-
-
-def samples_to(target: float | None, rounds: Sequence[Measurement]) -> float | None:
-    """Samples trained on until a target AUROC was reached, mean over rounds; None where a round does not reach it."""
-    found = [_crossing(target, _points(one)) for one in rounds] if target is not None else []
-    known = [samples for samples in found if samples is not None]
-    return statistics.fmean(known) if known and len(known) == len(found) else None
-
-
-def _points(measurement: Measurement) -> list[tuple[int, float]]:
-    """Samples and AUROC, wherever quality was looked at while training."""
-    return [(point.samples, point.auroc) for point in measurement.quality.points if point.auroc is not None]
-
-
-def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
-    """Samples at which straight lines between the points first reach the target."""
-    if points and points[0][1] >= target:
-        return points[0][0]
-    for (before, less), (samples, auroc) in pairwise(points):
-        if auroc >= target:
-            return before + (samples - before) * (target - less) / (auroc - less)
-    return None

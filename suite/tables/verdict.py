@@ -148,8 +148,7 @@ def _bytes(row: Row, baseline: Row | None) -> str:
         return ", without offload"
     if not full:
         return ""
-    own = own or 0
-    saved = 1 - own / full
+    saved = 1 - (own or 0) / full
     # above 99 per cent with a decimal, rounded down, so that 100 is all of it
     share = f"{math.floor(1000 * saved) / 10:g}" if saved > 0.99 else f"{100 * saved:.0f}"
     if saved < 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,9 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from suite.report.figures import figures
 from suite.report.page import page as make_page
-from suite.report.publish import Source, read
+from suite.report.publish import Source, read, write_figures
 from suite.report.sheets import sheets
-from suite.tables.comparison import comparison
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import fabricated_records, written
 
@@ -69,13 +66,8 @@ def page(request: pytest.FixtureRequest) -> Page:
 
 
 def _published(source: Source, out: Path) -> Page:
-    """A page with everything that one has, its figures without their large PNG copies."""
-    svgs = {}
-    for name, figure in figures(source).items():
-        text = io.StringIO()
-        figure.savefig(text, format="svg")
-        svgs[name] = text.getvalue()
+    """A page with everything that one has."""
     path = out / "index.html"
-    made = (comparison(source.groups), *sheets(source.groups))
-    path.write_text(make_page(source, made, svgs, out), encoding="utf-8")
+    svgs = {one.stem: one.read_text(encoding="utf-8") for one in write_figures(source, out)}
+    path.write_text(make_page(source, sheets(source.groups), svgs, out), encoding="utf-8")
     return Page(path, source)

@@ -8,11 +8,8 @@ from urllib.parse import unquote, urlparse
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from suite.report.leaderboard import leaderboards, standings
 from suite.report.sheets import sheets
-from suite.tables.comparison import comparison
 from tests.browser.chromium import Browser, Page
-from tests.browser.page_scenes import MARKUP, SCRIPT
 
 pytestmark = pytest.mark.slow
 TABLE = "#comparison table"
@@ -25,20 +22,10 @@ def test_page_loads_quietly_and_asks_for_nothing_but_itself(browser: Browser, pa
     assert page.path.stat().st_size < 2_000_000
 
 
-def test_every_number_is_that_of_the_tables(browser: Browser, page: Page) -> None:
-    browser.open(page)
-    groups = page.source.groups
-    for sheet in (comparison(groups), *sheets(groups)):
-        if sheet.name == "leaderboard":
-            continue  # the slider hides rows of it
-        shown = [[row[:-1] for row in table] for table in browser.cells(f"#{sheet.name} table")]
-        assert shown == [block.shown((*block.columns, *block.more)).to_numpy().tolist() for block in sheet.tables]
-
-
 def test_page_opens_with_verdict_and_picture(browser: Browser, published: Page) -> None:
     browser.open(published, height=1400)
     said = browser.one("#verdict").text
-    assert all(block.summary in said for block in comparison(published.source.groups).tables)
+    assert all(block.summary in said for block in sheets(published.source.groups)[0].tables)
     assert browser.one("figure svg").rect["y"] < browser.one("main table").rect["y"]
 
 
@@ -66,7 +53,7 @@ def test_every_column_sorts_both_ways_with_missing_values_last(browser: Browser,
 def test_words_filter_the_rows_of_every_table(browser: Browser, fabricated: Page) -> None:
     browser.open(fabricated)
     before = browser.cells(TABLE)
-    headings = [block.heading for block in comparison(fabricated.source.groups).tables]
+    headings = [block.heading for block in sheets(fabricated.source.groups)[0].tables]
     browser.one("#filter").send_keys("FBGEMM_uvm avazu")
     expected = [
         [row for row in rows if "fbgemm_uvm" in " ".join(row) and "Avazu" in heading]
@@ -81,25 +68,11 @@ def test_words_filter_the_rows_of_every_table(browser: Browser, fabricated: Page
     assert browser.cells(TABLE) == before
 
 
-def test_every_budget_of_the_slider_shows_its_standings(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    boards = leaderboards(fabricated.source.groups)
-    budgets = sorted({budget for board in boards for budget in board.budgets})
-    browser.run("arguments[0].focus()", browser.one("#budget"))
-    browser.press(Keys.HOME)
-    for budget in budgets:
-        assert browser.one("#budget-words").text == f"{budget // 2**20:,} MiB"
-        shown = [[row[2] for row in table] for table in browser.cells("#leaderboard table")]
-        fitting = [standings(board, budget) if budget >= board.budgets[0] else () for board in boards]
-        assert shown == [[place["system"] for place in places] for places in fitting]
-        browser.press(Keys.ARROW_RIGHT)
-
-
 def test_rows_link_to_the_files_of_their_records(browser: Browser, fabricated: Page) -> None:
     browser.open(fabricated)
     links = browser.run("return [...document.querySelectorAll('#comparison td a')].map(link => link.href)")
     files = {Path(unquote(urlparse(link).path)).resolve() for link in links}
-    tables = comparison(fabricated.source.groups).tables
+    tables = sheets(fabricated.source.groups)[0].tables
     shown = {key for table in tables for line in table.lines for key in line["records"].split()}
     assert files == {path.resolve() for key, path in fabricated.source.files.items() if key in shown}
     assert all(path.is_file() for path in files)
@@ -148,12 +121,3 @@ def test_without_javascript_every_table_is_there(browser: Browser, fabricated: P
         assert all(shown.is_displayed() for shown in browser.all("main table"))
     finally:
         browser.command("Emulation.setScriptExecutionDisabled", value=False)
-
-
-def test_markup_in_names_and_reasons_is_text(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    assert MARKUP in {row[0] for table in browser.cells(TABLE) for row in table}
-    assert SCRIPT in browser.one("main").text
-    assert browser.all("img") == []
-    assert len(browser.all("script")) == 1
-    assert browser.messages() == []

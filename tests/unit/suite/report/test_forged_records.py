@@ -17,7 +17,6 @@ from suite.records.record import Cell, record_key
 from suite.records.store import RecordStore
 from suite.report.publish import read
 from suite.report.sheets import sheets
-from suite.tables.comparison import comparison
 from suite.tables.sheet import to_csv, to_markdown
 from suite.tables.terminal import render
 from suite.validate import check_files, find_files
@@ -83,7 +82,7 @@ def test_strange_value_anywhere_is_shown_or_named(folders, place, value):
     source = read([after])
     assert {*source.files.values(), *(problem.path for problem in source.problems)} >= {forged}
     console = Console(file=io.StringIO(), width=80)
-    for sheet in (comparison(source.groups), *sheets(source.groups)):
+    for sheet in sheets(source.groups):
         for write in (to_markdown, to_csv):
             write(sheet)
     render(console, source.groups)

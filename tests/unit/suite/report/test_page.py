@@ -16,7 +16,6 @@ from suite.records.record import Record
 from suite.report.page import page
 from suite.report.publish import Source
 from suite.report.sheets import sheets
-from suite.tables.comparison import comparison
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records
 from tests.unit.suite.fabricate import cpu_run, gpu_run, shuffled
 
@@ -31,7 +30,7 @@ def made(records: list[Record], **svgs: str) -> str:
     groups = tuple(group_records(records))
     files = {record.key: Path("/runs/records") / f"{record.key}.json" for group in groups for record in group.records}
     source = Source(groups=groups, files=files)
-    return page(source, (comparison(groups), *sheets(groups)), svgs, Path("/runs/out"))
+    return page(source, sheets(groups), svgs, Path("/runs/out"))
 
 
 class Elements(HTMLParser):
@@ -71,7 +70,7 @@ def test_every_cell_of_every_sheet_is_on_the_page_with_the_number_it_sorts_by() 
     texts = [unescape(text) for _, text in cells]
     expected = [
         cell
-        for sheet in (comparison(groups), *sheets(groups))
+        for sheet in sheets(groups)
         for block in sheet.tables
         for line in block.shown((*block.columns, *block.more)).itertuples(index=False)
         for cell in line

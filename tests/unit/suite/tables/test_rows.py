@@ -4,9 +4,9 @@ import pytest
 
 from suite.records.groups import Group, group_records
 from suite.records.record import Record, Status
-from suite.tables.rows import Row, merged_rows
+from suite.tables.rows import Row, baseline_repeat, merged_rows
 from suite.tables.verdict import verdict
-from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, record, verification
+from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, verification
 
 
 def only_group(records: list[Record]) -> Group:
@@ -26,31 +26,33 @@ def measured(one: Record, part: str, **changes: object) -> Record:
 
 
 def test_speeds_and_ratios_that_a_table_prints_agree() -> None:
-    rows = {row.system: row for row in merged_rows(only_group(gpu_run()), with_repeat=True)}
+    rows = {row.system: row for row in merged_rows(only_group(gpu_run()))}
     baseline = rows["full_gpu"]
     assert baseline.steps_per_s == pytest.approx(100)
-    assert (baseline.ratio.value, baseline.ratio.low, baseline.builds, baseline.way) == (1.0, None, 9, "one process")
+    assert (baseline.ratio.value, baseline.ratio.low, baseline.builds, baseline.numbers["way"]) == (
+        1.0,
+        None,
+        9,
+        "one process",
+    )
     for row in rows.values():
         if row.status is Status.OK:
             assert row.steps_per_s is not None
             assert row.samples_per_s is not None
             assert row.steps_per_s / baseline.steps_per_s == pytest.approx(row.ratio.value, rel=1e-12)
             assert row.samples_per_s == pytest.approx(16_384 * row.steps_per_s)
-            assert row.epoch_s == pytest.approx(39_291_954 / row.samples_per_s)
+            assert row.numbers["epoch_s"] == pytest.approx(39_291_954 / row.samples_per_s)
 
 
-def test_repeat_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
+def test_repeat_of_the_baseline_gives_the_noise_floor() -> None:
     group = only_group(gpu_run())
-    rows = merged_rows(group, with_repeat=True)
-    again = rows[2]
-    assert [row.system for row in rows[:3]] == ["reference", "full_gpu", "full_gpu (again)"]
-    assert (again.baseline_repeat, again.ratio.value, again.auroc, again.host_peak_rss_bytes) == (
-        True,
-        pytest.approx(1),
-        None,
-        None,
-    )
+    rows, again = merged_rows(group), baseline_repeat(group)
+    assert [row.system for row in rows[:2]] == ["reference", "full_gpu"]
+    assert again is not None
+    assert (again.system, again.auroc) == ("full_gpu (again)", None)
     assert again.records == rows[1].records == group.rounds_by_system["full_gpu"]
+    assert again.ratio is not None
+    assert again.ratio.value == pytest.approx(1)
     assert again.ratio.high is not None
     assert [row.noise for row in rows] == [pytest.approx(again.ratio.high - 1, rel=0.02)] * len(rows)
     assert row_of([record("a")], "a").noise is None
@@ -58,8 +60,8 @@ def test_repeat_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
 
 def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
     row = row_of(cpu_run(), "fbgemm_uvm")
-    assert (row.same_kernel_as, row.steps_per_s, row.ratio, row.epoch_s, row.target_s) == ("full_gpu", *[None] * 4)
-    assert (row.auroc, row.prior_knowledge, row.builds) == (pytest.approx(0.7911), "nothing", 0)
+    assert (row.same_kernel_as, row.steps_per_s, row.ratio) == ("full_gpu", None, None)
+    assert (row.auroc, row.numbers["prior_knowledge"], row.builds) == (pytest.approx(0.7911), "nothing", 0)
     # where that system does not run, this one is timed
     timed = record("fbgemm_uvm")
     assert timed.measurement is not None
@@ -68,31 +70,20 @@ def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
     assert (row.same_kernel_as, row.steps_per_s) == (None, pytest.approx(50))
 
 
-def test_time_to_the_target_is_read_off_a_line_between_points() -> None:
-    # AUROC grows in a straight line: 0.75 of the way to 0.9 is the target, which 0.8 reaches at its very end
-    slow, never = record("slow", auroc=0.8), record("never", auroc=0.79)
-    run = [record("full_gpu", auroc=0.9, offloads=False), slow, never]
-    samples = 230 * 16_384
-    baseline = row_of(run, "full_gpu")
-    assert baseline.target_auroc == row_of(run, "slow").target_auroc == pytest.approx(0.8)
-    assert baseline.target_s == pytest.approx(0.75 * samples / BASELINE)
-    assert row_of(run, "slow").target_s == pytest.approx(samples / (BASELINE / 2))
-    assert row_of(run, "never").target_s is None
-    assert row_of(run[1:], "slow").target_auroc is None
-    assert row_of([record("reference", auroc=0.9), slow], "slow").target_auroc == pytest.approx(0.8)
-
-
 def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -> None:
     runs = [
         record("a", round=number, allocated_bytes=peak, auroc=0.79 + number / 100) for number, peak in ((0, 5), (1, 9))
     ]
-    row = row_of(runs, "a")
-    assert (row.auroc, row.accuracy) == (pytest.approx(0.795), pytest.approx(0.7825))
-    assert row.device_allocated_bytes == 9
-    assert row.host_net_bytes == 17_500_000_000
-    assert (row.unique_ids, row.hit_rate) == (1_000_000, pytest.approx(0.95))
-    assert row.fetched_bytes_per_step == pytest.approx(2_580_000)
-    assert row_of(runs[1:], "a").unique_ids is None
+    line = row_of(runs, "a").line()
+    assert (line["auroc"], line["accuracy"]) == (pytest.approx(0.795), pytest.approx(0.7825))
+    assert (line["device_allocated_bytes"], line["host_tier_bytes"], line["disk_tier_bytes"]) == (
+        9,
+        17_000_000_000,
+        None,
+    )
+    assert (line["unique_ids"], line["hit_rate"]) == (1_000_000, pytest.approx(0.95))
+    assert line["fetched_bytes_per_step"] == pytest.approx(2_580_000)
+    assert "unique_ids" not in row_of(runs[1:], "a").line()
 
 
 def test_waiting_for_batches_is_a_note_above_two_per_cent() -> None:
@@ -121,7 +112,7 @@ def test_worst_round_names_the_row() -> None:
 
 def test_system_that_crashed_in_its_turns_keeps_what_it_measured_before() -> None:
     row = row_of([record("a", status=Status.CRASHED, phase="turns")], "a")
-    assert (row.auroc, row.hit_rate, row.steps_per_s) == (pytest.approx(0.7911), pytest.approx(0.95), None)
+    assert (row.auroc, row.numbers["hit_rate"], row.steps_per_s) == (pytest.approx(0.7911), pytest.approx(0.95), None)
 
 
 def test_system_that_was_wrong_once_shows_no_number() -> None:
@@ -164,9 +155,14 @@ def test_system_is_compared_with_the_plain_table_of_its_own_kernel() -> None:
         record("colossalai_cache", samples_per_s=BASELINE / 4, plain_table="reference"),
         record("freq_cache", samples_per_s=BASELINE / 4),
     ]
-    found = {row.system: row.kernel_ratio for row in merged_rows(only_group(runs))}
+    found = {row.system: row.numbers["kernel_ratio"] for row in merged_rows(only_group(runs))}
     assert {name: round(ratio.value, 3) for name, ratio in found.items() if ratio is not None} == {
         "reference": 0.5, "full_gpu": 1.0, "colossalai_cache": 0.5, "freq_cache": 0.25,
     }  # fmt: skip
     alone = merged_rows(only_group(runs[1:]))
-    assert next(row.kernel_ratio for row in alone if row.system == "colossalai_cache") is None
+    assert next(row.numbers["kernel_ratio"] for row in alone if row.system == "colossalai_cache") is None
+
+
+def test_misses_and_bytes_are_relative_to_the_least_possible_in_the_round_that_was_counted() -> None:
+    row = row_of([record("a", least=optimum()), record("a", round=1)], "a")
+    assert (row.numbers["misses_over_optimum"], row.numbers["bytes_over_minimum"]) == pytest.approx((1.25, 1.25))

@@ -17,7 +17,7 @@ from suite.records.store import StoreError
 from suite.report.sheets import sheets
 from suite.tables.sheet import Column, Sheet, Table, csv_text, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
-from tests.unit.suite.report.report_scenes import disk_run
+from tests.unit.suite.tables.disk_scenes import contest
 
 NASTY = r"""a|b_c [x=1,y] * 50 % & $5 #1 {z} ~9 ^2 <b> \n `k` "q" 'r' --no-x"""
 PLAIN_OF = {
@@ -31,7 +31,7 @@ PLAIN_OF = {
 
 
 def everything() -> tuple[Sheet, ...]:
-    return sheets(group_records([*gpu_run(), *cpu_run(), *disk_run()]))
+    return sheets(group_records([*gpu_run(), *cpu_run(), *contest()]))
 
 
 def nasty() -> Sheet:
@@ -90,10 +90,6 @@ def plain(latex: str) -> str:
     return re.sub(pattern, lambda match: PLAIN_OF[match[0]], latex)
 
 
-def tables_of(sheet: Sheet) -> list[pd.DataFrame]:
-    return [table for block in sheet.tables for table in block.frames]
-
-
 def column_count(columns: str) -> int:
     bare = re.sub(r">{[^}]*}p{[^}]*}", "l", columns.strip().removeprefix("{").removesuffix("}"))
     assert set(bare) <= {"l", "r"}
@@ -108,7 +104,8 @@ def every_sheet() -> list[Sheet]:
 def test_markdown_tables_read_back_as_the_cells_of_the_sheet(every_sheet):
     for sheet in every_sheet:
         tables = markdown_tables(to_markdown(sheet))
-        for (head, *rows), table in zip(tables, tables_of(sheet), strict=True):
+        frames = [frame for block in sheet.tables for frame in block.frames]
+        for (head, *rows), table in zip(tables, frames, strict=True):
             assert head == [column.words for column in table.columns]
             assert rows == table.to_numpy().tolist()
     assert "\n| --- | ---: |\n" in to_markdown(nasty())
@@ -131,11 +128,12 @@ def test_csv_has_one_header_and_every_number_of_the_frame(every_sheet):
 def test_latex_tables_read_back_as_the_cells_of_the_sheet_and_labels_are_its_own(every_sheet):
     for sheet in every_sheet:
         text = to_latex(sheet)
-        for (columns, rows), table in zip(latex_tables(text), tables_of(sheet), strict=True):
+        main = [block.frames[0] for block in sheet.tables]
+        for (columns, rows), table in zip(latex_tables(text), main, strict=True):
             assert column_count(columns) == len(table.columns)
             assert [[plain(cell) for cell in row] for row in rows] == table.to_numpy().tolist()
         labels = re.findall(r"\\label{([^}]*)}", text)
-        assert labels == [f"tab:{sheet.name}-{number}" for number in range(1, len(tables_of(sheet)) + 1)]
+        assert labels == [f"tab:{sheet.name}-{number}" for number in range(1, len(main) + 1)]
         bare = re.sub(r"\\[\\{}%]", "", "\n".join(line for line in text.split("\n") if not line.startswith("%")))
         assert bare.count("{") == bare.count("}")
 
@@ -145,14 +143,14 @@ def test_every_sheet_is_written_in_three_formats_and_nothing_else(tmp_path):
     files = write_sheets(made, tmp_path / "tables")
     assert [path.name for path in files] == [f"{sheet.name}.{end}" for sheet in made for end in ("md", "csv", "tex")]
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(path.name for path in files)
-    assert (tmp_path / "tables" / "paper.md").read_text(encoding="utf-8") == to_markdown(made[0])
-    assert (tmp_path / "tables" / "paper.csv").read_text(encoding="utf-8") == to_csv(made[0])
-    assert (tmp_path / "tables" / "paper.tex").read_text(encoding="utf-8") == to_latex(made[0])
+    assert (tmp_path / "tables" / "comparison.md").read_text(encoding="utf-8") == to_markdown(made[0])
+    assert (tmp_path / "tables" / "comparison.csv").read_text(encoding="utf-8") == to_csv(made[0])
+    assert (tmp_path / "tables" / "comparison.tex").read_text(encoding="utf-8") == to_latex(made[0])
 
 
 def test_table_that_cannot_be_written_is_a_sentence(tmp_path: Path):
     (tmp_path / "tables").write_text("")
-    with pytest.raises(StoreError, match=r"paper\.md"):
+    with pytest.raises(StoreError, match=r"comparison\.md"):
         write_sheets(everything(), tmp_path / "tables")
 
 

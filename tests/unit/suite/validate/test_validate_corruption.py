@@ -25,7 +25,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Published records, and fabricated ones of every kind."""
     published = sorted((PUBLISHED / "records").glob("*r0*.json"))
     assert published
-    return [*published, *everything(tmp_path_factory.mktemp("fabricated"))]
+    return [*published, *stored(tmp_path_factory.mktemp("fabricated"), everything())]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def check_beside_a_good_one(scratch: Path, name: str, content: bytes) -> Checked
         assert good in files
         assert {*files, *(problem.path for problem in problems)} == {good, bad}
         checked = {one.path: one for one in check_files([good, bad])}
-        assert checked[good].valid
+        assert checked[good].problems == ()
         return checked[bad]
 
 
@@ -75,7 +75,7 @@ def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.D
     (finding,) = checked.problems
     where = ".".join(map(str, place))
     expected = "it has no schema_version" if last == "schema_version" else f"{where}: Field required"
-    assert expected in str(finding)
+    assert expected in finding
 
 
 @FEW
@@ -85,7 +85,7 @@ def test_cut_file_is_cut_short(originals: list[Path], scratch: Path, data: st.Da
     whole = path.read_bytes().rstrip()
     checked = check_beside_a_good_one(scratch, path.name, whole[: data.draw(st.integers(0, len(whole) - 1))])
     (finding,) = checked.problems
-    assert "is not JSON, or cut short" in str(finding)
+    assert "is not JSON, or cut short" in finding
 
 
 @FEW
@@ -94,8 +94,7 @@ def test_flipped_byte_never_raises(originals: list[Path], scratch: Path, data: s
     path = data.draw(st.sampled_from(originals))
     content = bytearray(path.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    checked = check_beside_a_good_one(scratch, path.name, bytes(content))
-    assert checked.problems or checked.record is not None
+    check_beside_a_good_one(scratch, path.name, bytes(content))
 
 
 @FEW

@@ -32,18 +32,18 @@ def stored(root: Path, records: list[Record]) -> list[Path]:
     return [RecordStore(root).write(one) for one in records]
 
 
-def everything(root: Path) -> list[Path]:
-    """Every fabricated record there is, stored."""
-    return stored(root, [*every_kind(), *gpu_run(), *cpu_run()])
+def everything() -> list[Record]:
+    """Every fabricated record there is."""
+    return [*every_kind(), *gpu_run(), *cpu_run()]
 
 
 def changed(path: Path, place: str, value: Any) -> None:
-    """Set `a.b.c` in a file."""
+    """Set `a.b.0` in a file."""
     content = json.loads(path.read_text())
-    *outer, last = place.split(".")
+    *outer, last = (int(step) if step.isdigit() else step for step in place.split("."))
     inside = content
-    for name in outer:
-        inside = inside[name]
+    for step in outer:
+        inside = inside[step]
     inside[last] = value
     path.write_text(json.dumps(content))
 
