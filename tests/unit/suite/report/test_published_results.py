@@ -53,7 +53,7 @@ def test_published_records_cover_every_system_on_every_workload_verified() -> No
 
 def test_rows_on_a_drive_are_published_at_full_size_within_their_budgets() -> None:
     records, _ = RecordStore(DISK).load_all()
-    assert {record.cell.system for record in records} >= set(DISK_SYSTEMS)
+    assert {record.cell.system for record in records} >= set(DISK_SYSTEMS) - {"rocksdb_table"}  # docs/disk.md says why
     for record in records:
         assert record.cell.host_budget_bytes is not None
         assert (record.cell.workload, record.cell.scale) == ("criteo_kaggle", "full")
