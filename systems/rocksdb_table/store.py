@@ -18,7 +18,7 @@ from systems.threads import pool_of
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-_READERS = 64
+_READERS = 32
 _READ_RECORDS = 256
 _WRITTEN_RECORDS = 4096
 _BULK_FILE_BYTES = 256 << 20
@@ -37,6 +37,7 @@ _OPTIONS = """\
   allow_concurrent_memtable_write=false
   max_background_jobs=2
   max_open_files=-1
+  compaction_readahead_size=262144
   stats_dump_period_sec=0
   stats_persist_period_sec=0
   keep_log_file_num=1

@@ -22,7 +22,7 @@ from systems.unique_counter import CountedSystem
 
 _POOL_STEP = 4096
 _LEAST_BYTES = 2 << 20
-_STEP_BYTES = 48 << 20
+_STEP_BYTES = 40 << 20
 """Memory for a batch's values as Python bytes objects, for the threads that read them, and for compactions."""
 _WELL_USED = 0.9
 """Share of memory that allocators use when it is allocated in small pieces."""

@@ -176,7 +176,7 @@ def _return_freed_memory() -> None:
     """Make the allocator return large freed blocks to the kernel at once, instead of keeping them for reuse.
 
     The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Nor may each thread
-    keep bytes of its own: RocksDB's 64 readers then hold half as much again as its caches are told to. Done for all
+    keep bytes of its own: RocksDB's 32 readers then hold half as much again as its caches are told to. Done for all
     systems, also without a budget, because new pages cost time.
     """
     with suppress(AttributeError):  # only glibc has this setting
