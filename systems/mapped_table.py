@@ -66,7 +66,6 @@ class MappedTable(TBESystem):
         "Every row in a file that is mapped into memory and told not to read ahead, in fbgemm's kernels: what people "
         "do first when tables do not fit in RAM."
     )
-    takes_weights = True
     host_rows_are = Tier.DISK
     location = EmbeddingLocation.HOST
 

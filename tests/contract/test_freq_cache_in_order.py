@@ -1,7 +1,6 @@
-"""Rows that leave and come back, batches that wait for their backward, rates that are saved: one story each."""
+"""Rows that leave and come back: one story each."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from scenes import batch_of, spec_of, table, train
 from torch import Tensor
 
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 
@@ -26,17 +24,6 @@ def test_row_evicted_and_wanted_next_batch_is_served_fresh(device: torch.device)
         torch.testing.assert_close(train(ours, batch, step), train(theirs, batch, step))
     found = ours.counters()
     assert (found.unique_misses, found.rows_written_back) == (7, 6)
-
-
-@pytest.fixture
-def one_slot(device: torch.device) -> Iterator[CachedEmbeddingBagCollection]:
-    yield CachedEmbeddingBagCollection(
-        (table("rows", 4, 4),),
-        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5),
-        cache_ratio=0.25,
-        device=device,
-        seed=None,
-    )
 
 
 @pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])
@@ -70,19 +57,3 @@ def test_rows_on_their_way_back_are_fetched_when_they_are_home(
         assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0 * sum(times[row] for row in rows)))
         for row in rows:
             times[row] += 1
-
-
-@pytest.mark.parametrize("trained", [False, True], ids=["never used", "used"])
-def test_learning_rate_at_the_time_of_a_save_is_gone_on_with(
-    one_slot: CachedEmbeddingBagCollection, trained: bool, tmp_path: Path
-) -> None:
-    for number, (saved, later) in enumerate([(0.5, 0.25), (0.125, 0.25)]):
-        one_slot.set_learning_rate(saved)
-        if trained:
-            train(one_slot, batch_of({"rows": [[0]]}))
-        one_slot.save(tmp_path / str(number))
-        one_slot.set_learning_rate(later)
-        if trained:
-            train(one_slot, batch_of({"rows": [[0]]}))
-        one_slot.load(tmp_path / str(number))
-        assert one_slot.fused_optimizer.param_groups[0]["lr"] == saved
