@@ -68,7 +68,9 @@ class CrowdedTrace(Trace):
 TRACE = CrowdedTrace()
 
 
-def real(policy: str, prefetch: str, ratio: float, device: torch.device) -> tuple[FbgemmUVMCaching, TBE]:
+def real(
+    policy: str, prefetch: str, ratio: float, device: torch.device, *, counted: bool = True
+) -> tuple[FbgemmUVMCaching, TBE]:
     """A system that trained all batches, each announced as far ahead as the system looks, as `replay` does; its TBE."""
     variant = f"fbgemm_uvm_caching[policy={policy},memory=host_mapped,prefetch={prefetch}]"
     system = build(
@@ -80,7 +82,7 @@ def real(policy: str, prefetch: str, ratio: float, device: torch.device) -> tupl
         batch_lookups=TRACE.batch_lookups,
     )
     caching = cast(FbgemmUVMCaching, system)
-    caching.count_traffic(True)
+    caching.count_traffic(counted)
     caching.reset_counters()
     coming = [TRACE.features(index, device) for index in range(BATCHES)]
     for announced in coming[: caching.look_ahead]:
@@ -127,3 +129,16 @@ def test_lfu_misses_what_the_miss_counter_counts(ratio: float, device: torch.dev
     model, tally = simulated("lfu", "off", ratio)
     assert tuple(tbe.cache_miss_counter.tolist()) == cache_miss_counter(tally)
     assert model.cached_rows.tolist() == tbe.lxu_cache_state.tolist()
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_lfu_has_the_conflict_misses_that_fbgemm_counts(
+    ratio: float, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a run of its own, built to count these: the miss counter's lookups would be counted here too."""
+    options = FbgemmUVMCaching.caching_options
+    counting = {"gather_uvm_cache_stats": True}
+    monkeypatch.setattr(FbgemmUVMCaching, "caching_options", lambda system: options(system) | counting)
+    _, tbe = real("lfu", "off", ratio, device, counted=False)
+    _, tally = simulated("lfu", "off", ratio)
+    assert tbe.uvm_cache_stats.tolist() == [0, 0, 0, 0, 0, uvm_cache_stats(tally)["num_conflict_misses"]]

@@ -199,6 +199,16 @@ def test_other_numbers_of_the_page(ran: dict[str, Any]) -> None:
         )
 
 
+def test_first_rows_are_uniform_within_the_stated_bound(ran: dict[str, Any]) -> None:
+    options = {"optimizer": SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), "cache_ratio": 0.1}
+    first = CachedEmbeddingBagCollection(ran["tables"], **options).state_dict()
+    zero = CachedEmbeddingBagCollection(ran["tables"], **options, seed=None).state_dict()
+    for table in ran["tables"]:
+        name = f"embedding_bags.{table.name}.weight"
+        assert first[name].abs().max().item() == pytest.approx(table.num_embeddings**-0.5, rel=1e-2)
+        assert not zero[name].any()
+
+
 def test_misses_stated_are_those_of_the_figure(tmp_path: Path) -> None:
     figure = module_of(DOCS / "figures" / "freq_cache.py")
     text = section("What policy and look-ahead save")
