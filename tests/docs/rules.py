@@ -30,7 +30,10 @@ RULES: dict[str, Rule] = {
     # those without a line of their own below: runs are planned, programs that made records are tested with them
     **{
         command: Run(
-            add="--dry-run", swap={part: "" for part in ("--device cuda ", "--tf32 ") if part in command}, says=" x "
+            add="--dry-run",
+            swap={part: "" for part in ("--device cuda ", "--tf32 ") if part in command},
+            after=(PREPARED,) if "--data-dir data" in command else (),
+            says=" x ",
         )
         for command in commands()
         if command.startswith(("python run_bench.py ", "make bench "))
