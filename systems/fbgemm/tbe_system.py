@@ -168,12 +168,7 @@ class FullRAM(FullGPU):
     """`full_gpu` on a CPU, under its name with `--tier disk`: the upper bound of systems with rows on a drive."""
 
     about = "Every row in RAM, outside any budget: what rows on a drive are measured against."
-
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        if spec.device.type != "cpu":
-            return Support(Verdict.UNSUPPORTED, "full_ram computes on a CPU: take full_gpu on a GPU")
-        return super().support(spec)
+    gpu_alternative = "full_gpu"
 
 
 class CPUEmbeddings(TBESystem):

@@ -126,6 +126,7 @@ class RocksDBTable(CountedSystem):
         "Every row in RocksDB, a log-structured store on a drive, with its own cache in RAM: what fbgemm's SSD tables "
         "use inside."
     )
+    gpu_alternative = "fbgemm_uvm"
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
@@ -152,8 +153,6 @@ class RocksDBTable(CountedSystem):
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        if spec.device.type != "cpu":
-            return Support(Verdict.UNSUPPORTED, "rocksdb_table computes on a CPU: take fbgemm_uvm on a GPU")
         refusal = fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
