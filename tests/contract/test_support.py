@@ -34,6 +34,7 @@ from systems.contract import (
     Verdict,
     WorkingSetTooLarge,
 )
+from systems.no_embeddings import NoEmbeddings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
@@ -193,6 +194,14 @@ def test_what_needs_no_frequencies_runs_without_and_the_reference_has_adam_on_a_
     assert lfu.support(replace(spec, frequencies=None)).verdict is Verdict.YES
     reference, spec = spec_of("reference", device=CPU, kind=OptimizerKind.ADAM)
     assert reference.support(spec).verdict is Verdict.YES
+
+
+def test_system_that_cannot_change_its_learning_rate_says_so_by_name(device: torch.device) -> None:
+    class Fixed(NoEmbeddings):
+        set_learning_rate = EmbeddingSystem.set_learning_rate
+
+    with pytest.raises(NotImplementedError, match="Fixed cannot change its learning rate"):
+        Fixed(spec_of("reference", device=device)[1]).set_learning_rate(0.1)
 
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
