@@ -32,8 +32,7 @@ from systems.spec import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
-    refused,
-    refused_of_torchrec,
+    refusals,
     row_bytes_of,
     row_type_of,
     shape_of,
@@ -94,6 +93,9 @@ class EmbeddingSystem(nn.Module, ABC):
     like_torchrec: ClassVar[bool] = False
     """Whether it supports all options of torchrec's modules: any width, shared features, no pooling, weight decay."""
 
+    gpu_alternative: ClassVar[str] = ""
+    """The system to take on a GPU, where this one computes on a CPU alone."""
+
     bypasses: ClassVar[bool] = True
     """Whether a missing row may be used without a slot, as fbgemm's cache does on a conflict."""
 
@@ -126,13 +128,9 @@ class EmbeddingSystem(nn.Module, ABC):
     def support(cls, spec: SystemSpec) -> Support:
         """Whether this setting can run, cheaply and without building anything.
 
-        The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
-        `takes_weights`, the options of `refused_of_torchrec` unless `like_torchrec`, and a budget below the
-        `required_bytes` of its tier.
+        The default refuses what the class attributes do not take, and a budget below the `required_bytes` of its tier.
         """
-        refusal = refused(spec, cls.__name__, row_types=cls.row_types, takes_weights=cls.takes_weights)
-        if not refusal and not cls.like_torchrec:
-            refusal = refused_of_torchrec(spec, cls.__name__)
+        refusal = next(refusals(spec, cls), "")
         if refusal:
             return Support(Verdict.UNSUPPORTED, refusal)
         tier = Tier.HOST if isinstance(spec.budget, HostBytes) else Tier.DEVICE

@@ -21,10 +21,10 @@ from systems.answers import (
     knowledge,
     total_of,
 )
-from systems.fbgemm.tbe import ROW_TYPES, TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy, tbe_key
-from systems.fbgemm.tbe_system import Lookup, fbgemm_support
+from systems.fbgemm.tbe import TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy
+from systems.fbgemm.tbe_system import fbgemm_support
 from systems.features import FeatureGroups, Group
-from systems.spec import CacheRatio, SystemSpec, row_bytes_of, row_type_of
+from systems.spec import CacheRatio, SystemSpec, row_bytes_of
 from systems.unique_counter import CountedSystem, UniqueCounter
 
 PLACE_BYTES = 4
@@ -46,14 +46,12 @@ class HotSplit(CountedSystem):
         "The most frequent rows in GPU memory, all others pooled by the CPU in host memory: for skewed ids whose "
         "frequencies stay (FAE and Hotline place rows so; batches keep their order)."
     )
-    row_types = ROW_TYPES
-    takes_weights = True
     ids_on_host = True
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         hot = hot_rows(spec)
-        self._groups = FeatureGroups(spec.tables, key=tbe_key, weighted=spec.weighted)
+        self._groups = FeatureGroups(spec.tables, key=lambda table: table.pooling)
         self._parts = [_Part(group, spec, hot) for group in self._groups.groups]
         self._part_of_table = {t.name: (part, i) for part in self._parts for i, t in enumerate(part.group.tables)}
         self._slots = sum(int(rows.sum()) for rows in hot.values())
@@ -149,7 +147,6 @@ class _Part:
                     optimizer=spec.optimizer,
                     device=spec.device,
                     location=location,
-                    row_type=row_type_of(group.tables[0]),
                     # finding the locations has checked the ids; on CUDA the check stays, as in all other systems
                     checked=spec.device.type == "cuda",
                 )
@@ -163,16 +160,15 @@ class _Part:
                 for table, ids in zip(self.group.table_of_feature, by_feature, strict=True)
             ]
         ).long()  # int64, as in all systems
+        hot, ends = places >= 0, features.offsets()  # a bag has ids on one side, both or none
+        hot_ends = torch.nn.functional.pad(hot.cumsum(0), (1, 0)).index_select(0, ends)
+        split = {True: (places[hot], hot_ends), False: (~places[~hot], ends - hot_ends)}
         pooled: Tensor | None = None
-        for is_hot, (ids, offsets, weights) in _by_side(places, features).items():
-            if is_hot not in self.sides:
-                continue
+        for is_hot, tbe in self.sides.items():
+            ids, offsets = split[is_hot]
             if not is_hot:
                 self.cold.observe(KeyedJaggedTensor(list(self.group.features), ids, offsets=offsets))
-            tbe = self.sides[is_hot]
-            there = tbe.current_device
-            found = tbe(ids.to(there), offsets.to(there), None if weights is None else weights.to(there))
-            found = found.to(self._spec.device)
+            found = tbe(ids.to(tbe.current_device), offsets.to(tbe.current_device)).to(self._spec.device)
             pooled = found if pooled is None else pooled.add_(found)
         assert pooled is not None  # every table has a row
         if self.group.tables[0].pooling is PoolingType.MEAN:
@@ -252,18 +248,6 @@ def _places_of(hot: Tensor) -> Tensor:
     """Locations of a table's rows, int32 `[rows]`: `p` for hot rows, `~p` for others, in order on each side."""
     before = hot.cumsum(0)
     return torch.where(hot, before - 1, before - torch.arange(1, len(hot) + 1)).int()
-
-
-def _by_side(places: Tensor, features: KeyedJaggedTensor) -> dict[bool, Lookup]:
-    """Split a batch into the lookups of hot rows (True) and others (False); a bag has ids on one side, both or none."""
-    hot = places >= 0
-    offsets, weights = features.offsets(), features.weights_or_none()
-    of_hot = torch.nn.functional.pad(hot.cumsum(0), (1, 0)).index_select(0, offsets)
-    cold = ~hot
-    return {
-        True: (places[hot], of_hot, None if weights is None else weights[hot]),
-        False: (~places[cold], offsets - of_hot, None if weights is None else weights[cold]),
-    }
 
 
 def _record_bytes(table: EmbeddingBagConfig, spec: SystemSpec) -> int:

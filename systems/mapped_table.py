@@ -12,7 +12,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import construct_split_state
 from torch import Tensor, nn
 
-from systems.answers import Placement, Rows, Support, Tier, Verdict
+from systems.answers import Placement, Rows, Tier
 from systems.fbgemm.tbe import TBE, number_rows, tbe_states
 from systems.fbgemm.tbe_system import TBESystem
 from systems.features import Group
@@ -66,9 +66,9 @@ class MappedTable(TBESystem):
         "Every row in a file that is mapped into memory and told not to read ahead, in fbgemm's kernels: what people "
         "do first when tables do not fit in RAM."
     )
-    takes_weights = True
     keeps_rows_read = True
     host_rows_are = Tier.DISK
+    gpu_alternative = "fbgemm_uvm"
     location = EmbeddingLocation.HOST
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -77,12 +77,6 @@ class MappedTable(TBESystem):
         self._files: dict[TBE, list[MappedFile]] = {}
         super().__init__(spec)
         weakref.finalize(self, kept.cleanup)
-
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        if spec.device.type != "cpu":
-            return Support(Verdict.UNSUPPORTED, "mapped_table computes on a CPU: take fbgemm_uvm on a GPU")
-        return super().support(spec)
 
     def _build(self, group: Group) -> TBE:
         """A TBE whose rows and optimizer state lie in mapped files.

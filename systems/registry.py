@@ -15,14 +15,14 @@ if TYPE_CHECKING:  # naming systems must not cost an import of torch
 
 SYSTEMS: dict[str, str] = {
     "reference": "systems.reference:ReferenceSystem",
-    "full_gpu": "systems.full_gpu:FullGPU",
+    "full_gpu": "systems.fbgemm.tbe_system:FullGPU",
     "freq_cache": "systems.freq_cache:FreqCache",
     "colossalai_cache": "systems.colossalai_cache:ColossalAICache",
     "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
     "fbgemm_uvm": "systems.fbgemm.uvm:FbgemmUVM",
     "fbgemm_uvm_caching": "systems.fbgemm.uvm:FbgemmUVMCaching",
-    "cpu_embeddings": "systems.cpu_embeddings:CPUEmbeddings",
+    "cpu_embeddings": "systems.fbgemm.tbe_system:CPUEmbeddings",
     "hot_split": "systems.hot_split:HotSplit",
 }
 """`module:class` by name, in the order of tables."""
@@ -35,7 +35,7 @@ APPROXIMATE: dict[str, str] = {
 """Systems that keep fewer numbers than their tables have: outside `all`, never ranked by speed with the others."""
 
 DISK: dict[str, str] = {
-    "full_ram": "systems.full_gpu:FullRAM",
+    "full_ram": "systems.fbgemm.tbe_system:FullRAM",
     "mapped_table": "systems.mapped_table:MappedTable",
     "rocksdb_table": "systems.rocksdb_table:RocksDBTable",
 }

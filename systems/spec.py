@@ -2,8 +2,9 @@
 
 import enum
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_configs import data_type_to_dtype
 from torchrec.types import DataType
+
+if TYPE_CHECKING:
+    from systems.contract import EmbeddingSystem
 
 _MOST = float(np.finfo(np.float32).max)
 
@@ -227,34 +231,33 @@ def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) 
     return (table.num_embeddings,) if by_row else (table.num_embeddings, table.embedding_dim)
 
 
-def refused(spec: SystemSpec, who: str, *, row_types: Collection[torch.dtype], takes_weights: bool) -> str:
-    """Why a system does not support these row types or per-sample weights; empty if it does."""
-    if names := [table.name for table in spec.tables if row_type_of(table) not in row_types]:
-        taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in row_types))
-        return f"{who} keeps rows in {taken}: change the data_type of {', '.join(names)}"
-    if spec.weighted and not takes_weights:
-        return f"{who} takes no per-sample weights"
+def refusals(spec: SystemSpec, system: "type[EmbeddingSystem]") -> Iterator[str]:
+    """Reasons for which a class does not support this device, these tables or this optimizer."""
+    who = system.__name__
+    if system.gpu_alternative and spec.device.type != "cpu":
+        yield f"{who} computes on a CPU: take {system.gpu_alternative} on a GPU"
+    if names := [table.name for table in spec.tables if row_type_of(table) not in system.row_types]:
+        taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in system.row_types))
+        yield f"{who} keeps rows in {taken}: change the data_type of {', '.join(names)}"
+    if spec.weighted and not system.takes_weights:
+        yield f"{who} takes no per-sample weights"
     means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
     if spec.weighted and means:
-        return (
+        yield (
             "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
             f"there): change the pooling of {', '.join(means)}"
         )
-    return ""
-
-
-def refused_of_torchrec(spec: SystemSpec, who: str) -> str:
-    """Why a system without `like_torchrec` does not support this spec's torchrec options; empty if it does."""
+    if system.like_torchrec:
+        return
     if twice := _twice([name for table in spec.tables for name in table.feature_names]):
-        return f"{who} serves a feature from one table: used twice: {twice}"
+        yield f"{who} serves a feature from one table: used twice: {twice}"
     for table in spec.tables:
         if table.embedding_dim % 4:
-            return f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4, as fbgemm wants"
+            yield f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4, as fbgemm wants"
         if table.pooling is PoolingType.NONE:
-            return f"table {table.name}: {who} pools rows, use SUM or MEAN"
+            yield f"table {table.name}: {who} pools rows, use SUM or MEAN"
     if spec.optimizer.weight_decay or spec.optimizer.max_gradient < math.inf or spec.table_optimizers:
-        return f"{who} has no weight decay, cuts no gradient and trains all tables alike: leave these as they are"
-    return ""
+        yield f"{who} has no weight decay, cuts no gradient and trains all tables alike: leave these as they are"
 
 
 def _twice(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
 from systems.answers import Support, Verdict
 from systems.fbgemm.tbe import TBE, WAYS, count_updates_alone, optimizer_options
-from systems.fbgemm.uvm_cache import UVM, UVMCaching, cache_sets
+from systems.fbgemm.uvm import UVM, UVMCaching, cache_sets
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec
 

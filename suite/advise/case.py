@@ -25,7 +25,7 @@ from systems.contract import (
     Verdict,
 )
 from systems.fbgemm.tbe import WAYS
-from systems.fbgemm.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
+from systems.fbgemm.uvm import cache_sets, slot_bytes, uvm_required_bytes
 from systems.features import Group
 from systems.freq_cache import sizing
 from systems.freq_cache.sizing import CacheSpec

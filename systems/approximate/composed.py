@@ -1,27 +1,204 @@
-"""Systems whose tables are composed of fewer parameters than elements."""
+"""Tables composed of fewer parameters than elements: definitions, their groups in kernels, and the systems of them."""
 
-from abc import abstractmethod
-from collections.abc import Mapping
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torch.nn.functional import embedding_bag
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict, resident_on
-from systems.approximate.composition import Composition, Whole, salt_of
-from systems.approximate.parts import DefinitionPart, Part, TBEPart
 from systems.contract import EmbeddingSystem
-from systems.features import FeatureGroups
+from systems.fbgemm.tbe import build_tbe, tbe_states
+from systems.features import FeatureGroups, Group, feature_of_ids
 from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
 _AT_A_TIME = 1 << 14
 """Rows that `read_rows` composes in one call: a tensor train gathers some thousand bytes per row."""
+_OUTSIDE = 2**31 - 1
+"""Row index outside every matrix: fbgemm refuses it, on a CPU at once, on CUDA in its kernel, without a sync."""
+
+
+class Composition(ABC):
+    """Definition of one table, which its system is verified against: a row combines one row of every matrix.
+
+    `size` is the parameter of the variant: how many rows share one, or the rank.
+    """
+
+    def __init__(self, table: EmbeddingBagConfig, size: int = 1) -> None:
+        self.rows: int = table.num_embeddings
+        self.dim: int = table.embedding_dim
+        self.size = size
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """The parameter matrices, `(rows, width)` by name; row-wise optimizers keep one number for each row."""
+
+    @abstractmethod
+    def places(self, ids: Tensor) -> Sequence[Tensor]:
+        """Row in each matrix for each id (int64 `[n]`), int64 `[n]` per matrix."""
+
+    def combine(self, rows: Sequence[Tensor]) -> Tensor:
+        """Rows of the table, `[n, dim]`, from rows of each matrix, `[n, width]`; the default has only one matrix."""
+        (only,) = rows
+        return only
+
+    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+        """Rows `ids` (int64 `[n]`) of the table, `[n, dim]`, differentiable with respect to the parameters."""
+        places = zip(self.shapes, self.places(ids), strict=True)
+        return self.combine([parameters[name].index_select(0, place) for name, place in places])
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Parameters before training, fp32, by name: uniform, as facebookresearch/dlrm draws the rows of a table."""
+        return {
+            name: uniform(*shape, bound=self.rows**-0.5, generator=generator) for name, shape in self.shapes.items()
+        }
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of all parameters."""
+        return sum(rows * width for rows, width in self.shapes.values())
+
+
+class Whole(Composition):
+    """An uncompressed table. Small tables stay whole: they take few bytes and would lose the most quality."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        return {"weight": (self.rows, self.dim)}
+
+    def places(self, ids: Tensor) -> Sequence[Tensor]:
+        return [ids]
+
+
+def uniform(rows: int, width: int, *, bound: float, generator: torch.Generator) -> Tensor:
+    """Uniform in +-bound, fp32 `[rows, width]`; facebookresearch/dlrm's bound for a table is `1 / sqrt(its rows)`."""
+    return torch.empty(rows, width).uniform_(-bound, bound, generator=generator)
+
+
+def salt_of(name: str) -> int:
+    """Salt of a table, below 2**32: the same in every process, and independent of other tables."""
+    return zlib.crc32(name.encode())
+
+
+class TBEPart:
+    """Tables of one composition, pooling and width, their parameters in one fbgemm TBE."""
+
+    def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
+        self.group = group
+        self.compositions = compositions
+        self._rows = torch.tensor([compositions[t].rows for t in group.table_of_feature], device=spec.device)
+        self._names = list(compositions[0].shapes)
+        self._tbe = build_tbe(
+            [composition.shapes[name] for name in self._names for composition in compositions],
+            table_of_feature=[
+                matrix * len(compositions) + t for matrix in range(len(self._names)) for t in group.table_of_feature
+            ],
+            pooling=group.tables[0].pooling if len(self._names) == 1 else PoolingType.NONE,
+            optimizer=spec.optimizer,
+            device=spec.device,
+        )
+
+    def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
+        """Row in each matrix for each id, int64 `[n]` per matrix; `feature` is each id's feature index, `[n]`."""
+        return self.compositions[0].places(ids)
+
+    def live(self, table: int) -> Mapping[str, Tensor]:
+        """A table's own tensors, no copies: its `PARAMETER` matrices, and the state of each as `PARAMETER.STATE`."""
+        weights, live = self._tbe.split_embedding_weights(), {}
+        for matrix, name in enumerate(self._names):
+            place = matrix * len(self.compositions) + table
+            live[name] = weights[place]
+            live |= {f"{name}.{state}": values for state, values in tbe_states(self._tbe, place).items()}
+        return live
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._tbe.set_learning_rate(lr)  # kept in fp32 there
+
+    def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
+        """Pooled rows `[batch, sum of dims]` of the part's features; backward through them trains the parameters."""
+        ids, offsets, feature = batch.values(), batch.offsets(), feature_of_ids(batch)
+        inside = (ids >= 0) & (ids < self._rows[feature])
+        places = [place.where(inside, _OUTSIDE) for place in self.places(ids, feature)]
+        behind = [offsets[1:] + matrix * ids.numel() for matrix in range(1, len(places))]
+        found: Tensor = self._tbe(torch.cat(places), torch.cat([offsets, *behind]))
+        if len(places) == 1:
+            return found
+        rows = self.compositions[0].combine(found.chunk(len(places)))
+        return pooled_bags(rows, torch.arange(len(rows), device=rows.device), batch, self.group)
+
+
+class DefinitionPart:
+    """Such tables by definition: every row is composed at every step, in plain PyTorch, and trained by autograd."""
+
+    def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
+        self.group = group
+        self.compositions = compositions
+        self._optimizer = spec.optimizer
+        self._live: list[dict[str, Tensor]] = [{} for _ in compositions]
+        for live, composition in zip(self._live, compositions, strict=True):
+            for name, shape in composition.shapes.items():
+                live[name] = torch.zeros(shape, device=spec.device, requires_grad=True)
+                state = spec.optimizer.zero_state(*shape, spec.device)
+                live[name].register_post_accumulate_grad_hook(partial(self._update, state=state))
+                live |= {f"{name}.{entry}": values for entry, values in state.items()}
+
+    def live(self, table: int) -> Mapping[str, Tensor]:
+        """As `TBEPart.live`."""
+        return self._live[table]
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._optimizer = replace(self._optimizer, lr=lr)
+
+    def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
+        """As `TBEPart.look_up`."""
+        bags, pooled = batch.to_dict(), []
+        for table, composition in enumerate(self.compositions):
+            rows = composition.compose(self._live[table], torch.arange(composition.rows, device=batch.values().device))
+            for name in self.group.tables[table].feature_names:
+                ids, offsets = bags[name].values(), bags[name].offsets()
+                pooled.append(embedding_bag(ids, rows, offsets, mode=_mode(self.group), include_last_offset=True))
+        return torch.cat(pooled, dim=1)
+
+    @torch.no_grad()
+    def _update(self, leaf: Tensor, state: Mapping[str, Tensor]) -> None:
+        """One step of a matrix `[rows, width]` with a dense gradient; elements with zero gradient do not change.
+
+        The formulas are those of `SparseOptimizer`, i.e. fbgemm's; Adam is refused by `ComposedSystem.support`.
+        """
+        gradient, leaf.grad = leaf.grad, None
+        if gradient is None:
+            return
+        if self._optimizer.kind is OptimizerKind.SGD:
+            leaf.sub_(gradient, alpha=self._optimizer.lr)
+            return
+        squares = gradient.square()
+        if self._optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD:
+            total = state["sum"].add_(squares.mean(dim=1)).unsqueeze(1)
+        else:
+            total = state["sum"].add_(squares)
+        leaf.addcdiv_(gradient, total.sqrt().add_(self._optimizer.eps), value=-self._optimizer.lr)
+
+
+def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor, group: Group) -> Tensor:
+    """Pool rows `[n, dim]` by bag: `[batch, sum of dims]`. `places`: index into `rows` of every id of the batch."""
+    bags = embedding_bag(places, rows, batch.offsets(), mode=_mode(group), include_last_offset=True)
+    return bags.view(len(batch.keys()), batch.stride(), rows.shape[1]).transpose(0, 1).flatten(1)
+
+
+def _mode(group: Group) -> str:
+    return "sum" if group.tables[0].pooling is PoolingType.SUM else "mean"
 
 
 class ComposedSystem(CountedSystem):
-    """A system of composed tables. Subclasses implement `composition`, and `part` where the parameters are not in TBEs.
+    """A system of composed tables. Subclasses say the `definition`, and `part` where the parameters are not in TBEs.
 
     `by_definition` builds the reference for verification: plain PyTorch, slow, larger than the tables.
     """
@@ -29,7 +206,7 @@ class ComposedSystem(CountedSystem):
     whole_below: ClassVar[int] = 1_000
     """Tables with fewer rows stay whole, as do tables whose composition would have no fewer parameters."""
 
-    part: ClassVar[type[Part]] = TBEPart
+    part: ClassVar[type[TBEPart | DefinitionPart]] = TBEPart
 
     verified_rows = 2_000  # from here on even a tensor train of rank 32 has fewer elements than the table
 
@@ -49,16 +226,17 @@ class ComposedSystem(CountedSystem):
 
     @classmethod
     @abstractmethod
-    def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
-        """Composition of a large table; `choice` has a value for every parameter of the variant."""
+    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
+        """Composition of the large tables; `choice` has a value for every parameter, the first is its `size`."""
 
     @classmethod
     def compositions_of(cls, spec: SystemSpec) -> dict[str, Composition]:
         """Composition of every table, by table name."""
         choice = {name: spec.parameters.get(name, values[0]) for name, values in cls.variants.items()}
+        composed, size = cls.definition(choice), int(next(iter(choice.values())))
         made: dict[str, Composition] = {}
         for table in spec.tables:
-            composition, whole = cls.composition(table, choice), Whole(table)
+            composition, whole = composed(table, size), Whole(table)
             smaller = table.num_embeddings >= cls.whole_below and composition.elements < whole.elements
             made[table.name] = composition if smaller else whole
         return made
@@ -105,7 +283,7 @@ class ComposedSystem(CountedSystem):
             part.set_learning_rate(lr)
 
     def live(self, table: str) -> Mapping[str, Tensor]:
-        """A table's own tensors, no copies: its `PARAMETER` matrices, and the state of each as `PARAMETER.STATE`."""
+        """A table's own tensors, as `TBEPart.live`."""
         part, place = self._part_of_table[table]
         return part.live(place)
 
@@ -127,12 +305,9 @@ class ComposedSystem(CountedSystem):
     @torch.no_grad()
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
-        composition, live = self.compositions[table], self.live(table)
-        rows = torch.empty(ids.numel(), composition.dim)
-        for first in range(0, ids.numel(), _AT_A_TIME):
-            part = ids[first : first + _AT_A_TIME].to(self.spec.device)
-            rows[first : first + _AT_A_TIME] = composition.compose(live, part)
-        return Rows(rows)  # without state: it belongs to parameters, and is saved with them in a `state_dict`
+        live = self.live(table)
+        found = [self.compositions[table].compose(live, part.to(self.spec.device)) for part in ids.split(_AT_A_TIME)]
+        return Rows(torch.cat(found).cpu())  # without state: it belongs to parameters, and is in a `state_dict`
 
     def memory(self) -> MemoryBreakdown:
         found = {(Tier.DEVICE, MemoryUse.ROWS): 0, (Tier.DEVICE, MemoryUse.STATE): 0}

@@ -6,19 +6,17 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.approximate.composed import ComposedSystem
-from systems.approximate.composition import Composition, salt_of
-from systems.approximate.parts import TBEPart
+from systems.approximate.composed import ComposedSystem, Composition, TBEPart, salt_of
 from systems.features import Group
 from systems.spec import SystemSpec
 
 
 class HashedRows(Composition):
-    """Row `id` is row `hash(id) % m` of a matrix of `m = ceil(rows / compression)` rows."""
+    """Row `id` is row `hash(id) % m` of a matrix of `m = ceil(rows / size)` rows."""
 
-    def __init__(self, table: EmbeddingBagConfig, compression: int) -> None:
-        super().__init__(table)
-        self.buckets = -(-self.rows // compression)
+    def __init__(self, table: EmbeddingBagConfig, size: int) -> None:
+        super().__init__(table, size)
+        self.buckets = -(-self.rows // size)
         self.salt = salt_of(table.name)
 
     @property
@@ -66,5 +64,5 @@ class Hashed(ComposedSystem):
     part = HashedPart
 
     @classmethod
-    def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
-        return HashedRows(table, int(choice["compression"]))
+    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
+        return HashedRows

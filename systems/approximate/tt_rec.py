@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.approximate.composed import ComposedSystem
-from systems.approximate.composition import Composition
-from systems.approximate.parts import LeafPart, pooled_bags
+from systems.approximate.composed import ComposedSystem, Composition, DefinitionPart, pooled_bags
 
 
 class TensorTrain(Composition):
@@ -25,15 +23,14 @@ class TensorTrain(Composition):
         dims: `d1 d2 d3 = dim`, near each other, the smallest in the middle, as middle slices have `d2 rank^2` elements.
     """
 
-    def __init__(self, table: EmbeddingBagConfig, rank: int) -> None:
-        super().__init__(table)
-        self.rank = rank
+    def __init__(self, table: EmbeddingBagConfig, size: int) -> None:
+        super().__init__(table, size)
         self.bases = _bases(self.rows)
         self.dims = _dims(self.dim)
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
-        (n1, n2, n3), (d1, d2, d3), rank = self.bases, self.dims, self.rank
+        (n1, n2, n3), (d1, d2, d3), rank = self.bases, self.dims, self.size
         return {"first": (n1, d1 * rank), "middle": (n2, rank * d2 * rank), "last": (n3, rank * d3)}
 
     def places(self, ids: Tensor) -> Sequence[Tensor]:
@@ -42,7 +39,7 @@ class TensorTrain(Composition):
 
     def combine(self, rows: Sequence[Tensor]) -> Tensor:
         first, middle, last = rows
-        (d1, d2, d3), rank = self.dims, self.rank
+        (d1, d2, d3), rank = self.dims, self.size
         blocks = first.view(-1, d1, rank), middle.view(-1, rank, d2, rank), last.view(-1, rank, d3)
         return torch.einsum("nar,nrbs,nsc->nabc", *blocks).flatten(1)
 
@@ -52,11 +49,11 @@ class TensorTrain(Composition):
         That is `1 / (3 rows)`, as in TT-Rec (section 3.2); an element is a sum of `rank` squared products of three
         factors. TT-Rec samples its normal without values near 0, so that fewer products are near 0.
         """
-        deviation = (3 * self.rows * self.rank**2) ** (-1 / 6)
+        deviation = (3 * self.rows * self.size**2) ** (-1 / 6)
         return {name: torch.randn(shape, generator=generator) * deviation for name, shape in self.shapes.items()}
 
 
-class TrainsPart(LeafPart):
+class TrainsPart(DefinitionPart):
     """Cores in plain PyTorch. The first two cores are multiplied as whole matrices once per step, for any ids.
 
     One matrix product is several times faster than a product of slices per id, and its result takes 5 MB for a table
@@ -75,14 +72,14 @@ class TrainsPart(LeafPart):
             rows.append(_rows_of(self.compositions[table], self._live[table], distinct))
             places.append(place + behind)
             behind += distinct.numel()
-        return pooled_bags(torch.cat(rows), torch.cat(places), batch, self.mode)
+        return pooled_bags(torch.cat(rows), torch.cat(places), batch, self.group)
 
 
 def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Tensor:
     """Rows `ids` (int64 `[n]`) of a table, `[n, dim]`."""
     i1, i2, i3 = train.places(ids)
     i1 = i1.where((ids >= 0) & (ids < train.rows), train.bases[0])  # an id outside gets a slice that PyTorch refuses
-    (n1, n2, _), (d1, d2, d3), rank = train.bases, train.dims, train.rank
+    (n1, n2, _), (d1, d2, d3), rank = train.bases, train.dims, train.size
     middle = cores["middle"].view(n2, rank, d2 * rank).transpose(0, 1).reshape(rank, n2 * d2 * rank)
     pairs = (cores["first"].view(n1 * d1, rank) @ middle).view(n1 * d1 * n2, d2 * rank)
     where = (i1.unsqueeze(1) * d1 + torch.arange(d1, device=ids.device)) * n2 + i2.unsqueeze(1)
@@ -115,5 +112,5 @@ class TTRec(ComposedSystem):
     part = TrainsPart
 
     @classmethod
-    def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
-        return TensorTrain(table, int(choice["rank"]))
+    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
+        return TensorTrain

@@ -18,7 +18,7 @@ WARM_SHARE = 0.7
 """Share of slots filled at the start: the library's default `warmup_ratio`, also in its authors' scripts."""
 
 
-class Cache:
+class BagCache:
     """Tables of one width and pooling in one `CachedEmbeddingBag`, trained by SGD.
 
     A row's number is its index in the concatenated tables; its rank is its index in the array on the host.
@@ -79,7 +79,7 @@ class Cache:
             AssertionError: the rows do not fit the slots; nothing was moved.
         """
         with self._device():
-            pooled: Tensor = self._bag(rows, part.offsets().long(), part.weights_or_none())
+            pooled: Tensor = self._bag(rows, part.offsets().long())
         manager = self._manager
         self.hits += manager.num_hits_history[-1]
         self.misses += manager.num_miss_history[-1]

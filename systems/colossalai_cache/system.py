@@ -18,7 +18,7 @@ from systems.answers import (
     knowledge,
     total_of,
 )
-from systems.colossalai_cache.cache import Cache
+from systems.colossalai_cache.cache import BagCache
 from systems.colossalai_cache.library import missing
 from systems.contract import EmbeddingSystem
 from systems.features import FeatureGroups, Group
@@ -60,7 +60,6 @@ class ColossalAICache(EmbeddingSystem):
         "of all rows there too; SGD only."
     )
     variants = {"policy": ("dataset", "lfu"), "gradients": ("summed", "each")}
-    takes_weights = True
     bypasses = False
     shares_process = False
     plain_table = "reference"
@@ -69,7 +68,7 @@ class ColossalAICache(EmbeddingSystem):
         super().__init__(spec)
         self._groups = _groups_of(spec)
         # a tuple hides the slots from `parameters()`: a dense optimizer must not see them
-        self._caches = tuple(Cache(spec, group, _slots_of(spec, group)) for group in self._groups.groups)
+        self._caches = tuple(BagCache(spec, group, _slots_of(spec, group)) for group in self._groups.groups)
         self._cache_of_table = {table.name: cache for cache in self._caches for table in cache.group.tables}
         self._steps = 0
 
@@ -157,7 +156,7 @@ class ColossalAICache(EmbeddingSystem):
         for cache in self._caches:
             cache.reset_counters()
 
-    def _refusal(self, cache: Cache, rows: int) -> str:
+    def _refusal(self, cache: BagCache, rows: int) -> str:
         spec, slots = self.spec, cache.slots.shape[0]
         if isinstance(spec.budget, CacheRatio):
             ratio = math.ceil(10_000 * rows / cache.group.rows) / 10_000
@@ -172,7 +171,7 @@ class ColossalAICache(EmbeddingSystem):
 
 def _groups_of(spec: SystemSpec) -> FeatureGroups:
     """Groups of tables that share a cache: one per width and pooling."""
-    return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling), weighted=spec.weighted)
+    return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling))
 
 
 def _slot_bytes(spec: SystemSpec, group: Group) -> int:

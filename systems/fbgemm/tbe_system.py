@@ -1,14 +1,15 @@
-"""Base classes of systems with rows in fbgemm TBEs; `TBESystem` builds one TBE per pooling and type of rows."""
+"""Systems with rows in fbgemm TBEs: their bases, and those that keep all rows on the device, in RAM or on the host."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation
+import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
+from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
 from systems.fbgemm.tbe import (
     ROW_TYPES,
     TBE,
@@ -68,24 +69,9 @@ class TBEHolder(CountedSystem):
     def placement(self) -> Placement:
         # not inherited: a subclass may do more around the same TBEs, and must declare `same_on_host` itself
         alike = vars(type(self)).get("same_on_host")
+        plain = all(tbe.use_cpu and not tbe.prefetch_pipeline for tbe in self._tbes)  # to prefetch torchrec builds more
         live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
-        return replace(live, same_kernel_as=alike if self._plain_on_host() else None)
-
-    def _plain_on_host(self) -> bool:
-        """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per `tbe_key`.
-
-        All other settings of a TBE follow from the spec alone. With prefetching torchrec builds more TBEs.
-        """
-        for tbe in self._tbes:
-            on_host = tbe.use_cpu and {spec[2] for spec in tbe.embedding_specs} == {EmbeddingLocation.HOST}
-            checked = tbe.bounds_check_mode_int == BoundsCheckMode.FATAL.value
-            if not on_host or not checked or tbe.lxu_cache_weights.numel() or tbe.prefetch_pipeline:
-                return False
-        held: dict[TBE, list[str]] = {tbe: [] for tbe in self._tbes}
-        for name, (tbe, _) in sorted(self._tbe_of_table.items(), key=lambda entry: entry[1][1]):
-            held[tbe].append(name)
-        kinds = FeatureGroups(self.spec.tables, key=tbe_key).groups
-        return sorted(held.values()) == sorted([table.name for table in kind.tables] for kind in kinds)
+        return replace(live, same_kernel_as=alike if plain else None)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
@@ -161,3 +147,57 @@ class TBESystem(TBEHolder):
 
     def _look_up(self, inputs: Sequence[Lookup]) -> KeyedTensor:
         return self._groups.join([tbe(*one) for tbe, one in zip(self._tbes, inputs, strict=True)])
+
+
+class FullGPU(TBESystem):
+    """The baseline: fbgemm TBE with every row on the device that computes, DEVICE on CUDA, HOST on a CPU."""
+
+    about = (
+        "Every row in GPU memory, in fbgemm's kernels: what to use while all tables fit there, and the baseline of "
+        "every ratio."
+    )
+    takes_weights = True
+    host_rows_are = Tier.DEVICE
+    location = EmbeddingLocation.DEVICE
+
+    def counters(self) -> Counters:
+        return self._counter.all_resident()
+
+
+class FullRAM(FullGPU):
+    """`full_gpu` on a CPU, under its name with `--tier disk`: the upper bound of systems with rows on a drive."""
+
+    about = "Every row in RAM, outside any budget: what rows on a drive are measured against."
+    gpu_alternative = "full_gpu"
+
+
+class CPUEmbeddings(TBESystem):
+    """fbgemm's CPU kernels look up and update; pooled vectors go to the device, their gradients come back.
+
+    FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436) compare with it. No table byte is on the device, so every row
+    that a batch asks for counts as missing there. Copies are from and to pageable memory: the host waits for them.
+    """
+
+    about = (
+        "All rows in host memory, where the CPU pools and updates them; only pooled vectors and gradients cross the "
+        "link: no GPU memory for tables, at the speed of the CPU."
+    )
+    ids_on_host = True
+    same_on_host = "full_gpu"
+    location = EmbeddingLocation.HOST
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        return super().support(replace(spec, device=torch.device("cpu")))  # lookups run on the CPU, on CUDA too
+
+    @property
+    def placement(self) -> Placement:
+        if self.spec.device.type == "cpu":
+            return super().placement
+        return Placement(label="host, looked up there", offloads=True)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        return super().forward(features).to(self.spec.device)
+
+    def counters(self) -> Counters:
+        return self._counter.looked_up_in_place([self._counter])

@@ -1,18 +1,169 @@
-"""fbgemm's unified virtual memory: rows in host memory that kernels address directly, with and without a cache.
+"""UVM with and without fbgemm's device cache: rows in host memory that kernels address directly.
 
 `uvm_host_mapped=True` (the default here) uses malloc + cudaHostRegister; `memory=managed` uses cudaMallocManaged with
 the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` reports that.
+
+`UVM` and `UVMCaching` are the bases that fbgemm's systems share with torchrec's: memory needs, prefetching, counters.
 """
 
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
-from torchrec import KeyedJaggedTensor, KeyedTensor
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation, RecordCacheMetrics
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.fbgemm.tbe_system import Lookup, TBESystem
-from systems.fbgemm.uvm_cache import UVM, UVMCaching, cache_sets
-from systems.features import Group
+from systems.answers import Counters, Support, Tier, Verdict, knowledge
+from systems.fbgemm.tbe import POLICIES, TBE, WAYS, tbe_key
+from systems.fbgemm.tbe_system import Lookup, TBEHolder, TBESystem
+from systems.features import FeatureGroups, Group
+from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
+from systems.unique_counter import UniqueCounter
+
+MEMORY = ("host_mapped", "managed")
+"""How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
+
+
+class UVM(TBEHolder):
+    """Base of both UVM systems without a cache. Must be the first base class, as `UVMCaching` must."""
+
+    variants = {"memory": MEMORY}
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return uvm_required_bytes(spec)
+
+    def counters(self) -> Counters:
+        on_cuda = self.spec.device.type == "cuda"
+        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.counters()
+
+
+class UVMCaching(TBEHolder):
+    """Base of both caching UVM systems: fbgemm's cache, filled ahead on streams of its own with `prefetch=on`."""
+
+    variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
+        self._reading = torch.cuda.Stream() if prefetches else None
+        self._side = torch.cuda.Stream() if prefetches else None
+        self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
+        self.count_traffic(False)
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return uvm_required_bytes(spec, caching=True)
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.parameters["prefetch"] == "on" and spec.parameters["policy"] != "lru":
+            return Support(Verdict.UNSUPPORTED, "fbgemm prefetches with policy=lru only")
+        return super().support(spec)
+
+    @property
+    def look_ahead(self) -> int:
+        return 0 if self._side is None else 1
+
+    @property
+    def slots(self) -> int:
+        # on a CPU there is no cache, but `lxu_cache_state` still has one element
+        return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes if tbe.lxu_cache_weights.numel())
+
+    @property
+    def prior_knowledge(self) -> str:
+        return knowledge("the past", look_ahead=self.look_ahead) if self.slots else super().prior_knowledge
+
+    def caching_options(self) -> dict[str, Any]:
+        """Arguments of a TBE with fbgemm's cache, its size excepted."""
+        policy = self.spec.parameters["policy"]
+        return {
+            "uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped",
+            "cache_algorithm": POLICIES[policy],
+            "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
+            "gather_uvm_cache_stats": policy == "lru",
+            # LFU fills only one field of the statistics; its misses need fbgemm's miss counter
+            "record_cache_metrics": RecordCacheMetrics(policy == "lfu", False),
+        }
+
+    @abstractmethod
+    def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
+        """Prepare a coming batch for `_fill` and the lookup. Runs on the `_reading` stream."""
+
+    @abstractmethod
+    def _fill(self, read: Any, compute: torch.cuda.Stream) -> None:  # noqa: ANN401
+        """Fill the cache for the result of `_read`. Runs on the `_side` stream.
+
+        Tensors of `_read` must be recorded for this stream and for the compute stream, with `record_stream`.
+        """
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        if self._side is not None:
+            self.prefetch_behind(features, torch.cuda.current_stream().record_event())
+
+    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
+        """Fill the cache for a batch on the `_side` stream.
+
+        `_read` runs before that on the `_reading` stream, which waits for the batch's copy only: torchrec copies
+        numbers there from pageable memory, and the host waits for them. On the compute stream the host would wait for
+        the previous step. A forward waits for its own batch's fill only, and overlaps with the fill of the next batch.
+        The backward of fbgemm's TBE waits for all fills. TBEs count here, never in a lookup: if the statistics show no
+        conflict, a lookup reads every row from the cache, but after a prefetch they are those of the next batch.
+        """
+        if self._side is None or self._reading is None:
+            return
+        compute = torch.cuda.current_stream()
+        self._reading.wait_event(arrived)
+        with torch.cuda.stream(self._reading):
+            read = self._read(features)
+        self._side.wait_stream(self._reading)
+        self._side.wait_stream(compute)  # where the last backward changed rows
+        set_tbe_counting(self._tbes, enabled=self._counter.enabled)
+        with torch.cuda.stream(self._side):
+            self._fill(read, compute)
+        set_tbe_counting(self._tbes, enabled=False)
+        self._announced.append((features, read, self._side.record_event()))
+
+    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was read
+        """Result of `_read` of the oldest announced batch; the current stream waits until its rows are in the cache.
+
+        Raises:
+            RuntimeError: `features` is another batch. fbgemm would return the rows of the announced one.
+        """
+        announced, prepared, arrived = self._announced[0]
+        if announced is not features:
+            raise RuntimeError("batches must be looked up in the order in which they were announced, none in between")
+        self._announced.popleft()
+        torch.cuda.current_stream().wait_event(arrived)
+        return prepared
+
+    def _released(self, pooled: KeyedTensor) -> KeyedTensor:
+        """Unlock the cache lines of a lookup without backward: else they could never be evicted again."""
+        if self._side is not None and not torch.is_grad_enabled():
+            torch.cuda.current_stream().wait_stream(self._side)  # the next batch's prefetch locks lines
+        for tbe in () if torch.is_grad_enabled() else self._tbes:
+            if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
+                torch.ops.fbgemm.lxu_cache_locking_counter_decrement(
+                    tbe.lxu_cache_locking_counter, tbe.lxu_cache_locations
+                )
+        return pooled
+
+    def count_traffic(self, enabled: bool) -> None:
+        super().count_traffic(enabled)
+        set_tbe_counting(self._tbes, enabled=enabled and self._side is None)
+
+    def reset_counters(self) -> None:
+        super().reset_counters()
+        for tbe in self._tbes:
+            tbe.uvm_cache_stats.zero_()
+            tbe.cache_miss_counter.zero_()
+
+    def counters(self) -> Counters:
+        if self.spec.device.type == "cpu":
+            return self._counter.counters()
+        return cached_uvm_counters(self._tbes, spec=self.spec, counted=self._counter)
 
 
 class FbgemmUVM(UVM, TBESystem):
@@ -59,3 +210,83 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         pooled = self._look_up(self._take(features)) if self._announced else super().forward(features)
         return self._released(pooled)
+
+
+def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier, int]:
+    """Minimum bytes of a UVM system by tier: row-wise optimizer state is on the device for every row, never cached.
+
+    A cache adds 4 B per row (row to table), with LFU 8 B more per row and once (its counts), and at least one set of 32
+    slots.
+    """
+    if spec.device.type == "cpu":
+        return {Tier.HOST: spec.row_bytes + spec.state_bytes}
+    rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+    device = spec.state_bytes if rowwise else 0
+    if caching:
+        lfu = spec.parameters["policy"] == "lfu"
+        device += spec.rows * (12 if lfu else 4)
+        for group in FeatureGroups(spec.tables, key=tbe_key).groups:
+            device += WAYS * slot_bytes(spec, group.tables) + 8 * lfu
+    return {Tier.DEVICE: device, Tier.HOST: spec.row_bytes + (0 if rowwise else spec.state_bytes)}
+
+
+def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
+    """Device bytes per cache slot: a line of the widest table, the row's number, its stamp, its lock if prefetching."""
+    line = max(row_bytes_of(table) for table in tables)
+    stamp = 8 if spec.parameters["policy"] == "lru" else 0
+    lock = 4 if spec.parameters.get("prefetch") == "on" else 0
+    return line + 8 + stamp + lock
+
+
+def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
+    """Sets of 32 slots for the tables of one TBE: from the ratio, or one and what its share of a byte budget adds."""
+    rows: int = sum(table.num_embeddings for table in tables)
+    if isinstance(spec.budget, CacheRatio):
+        return max(1, -(-int(rows * spec.budget.ratio) // WAYS))
+    # fbgemm has no cache on a CPU and ignores the sets; nothing is subtracted from the budget there
+    left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True).get(Tier.DEVICE, 0)
+    return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
+
+
+def set_tbe_counting(tbes: Iterable[TBE], *, enabled: bool) -> None:
+    """Switch the statistics of TBEs, which cost a lookup and a sort per batch, on or off."""
+    for tbe in tbes:
+        if tbe.cache_algorithm is CacheAlgorithm.LRU:
+            tbe.gather_uvm_cache_stats = enabled
+        else:
+            tbe.record_cache_metrics = RecordCacheMetrics(enabled, False)
+
+
+def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: UniqueCounter) -> Counters:
+    """Traffic from fbgemm's own statistics.
+
+    LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
+    written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal to
+    insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes it once
+    per distinct row. Bytes are None where tables of several widths share a TBE, and with LFU, which only counts misses.
+    """
+    if spec.parameters["policy"] == "lfu":
+        misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
+        return counted.counters(unique_misses=misses)
+    fetched = written = fetched_bytes = written_bytes = misses = 0
+    rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+    for tbe in tbes:
+        _, _, unique, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
+        dim = tbe.embedding_specs[0][1]
+        row_bytes = dim * tbe.weights_precision.bit_rate() // 8
+        inserted = unique_misses - conflict_unique
+        rows_in = inserted + conflict_lookups + conflict_unique
+        rows_out = inserted + conflict_unique
+        state = 0 if rowwise else unique * spec.optimizer.state_bytes(dim)
+        misses += unique_misses
+        fetched, written = fetched + rows_in, written + rows_out
+        fetched_bytes += row_bytes * rows_in + state
+        written_bytes += row_bytes * rows_out + state
+    one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
+    return counted.counters(
+        unique_misses=misses,
+        rows_fetched=fetched,
+        rows_written_back=written,
+        bytes_fetched=fetched_bytes if one_width_each else None,
+        bytes_written_back=written_bytes if one_width_each else None,
+    )

@@ -12,12 +12,12 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict
-from systems.fbgemm.tbe import ROW_TYPES, build_shared_tbe, tbe_key, tbe_states
+from systems.fbgemm.tbe import build_shared_tbe, tbe_states
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.features import FeatureGroups, Group
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
-from systems.spec import SparseOptimizer, SystemSpec, row_type_of
+from systems.spec import SparseOptimizer, SystemSpec
 from systems.unique_counter import CountedSystem
 
 _POOL_STEP = 4096
@@ -31,7 +31,7 @@ _DISK_SHARE = 1.5
 
 
 class _Pool:
-    """One batch's rows of tables of one width, pooling and type, in an fbgemm TBE that looks them up and updates them.
+    """One batch's rows of tables of one width and pooling, in an fbgemm TBE that looks them up and updates them.
 
     `first` is the number of these tables' first record in the store; a record is a row's weights and state.
     """
@@ -45,8 +45,7 @@ class _Pool:
         self.first_of = {t.name: int(start) for t, start in zip(group.tables, starts, strict=False)}
         self._rows_of_feature = torch.tensor([sizes[t] for t in group.table_of_feature])
         self._first_of_feature = torch.from_numpy(starts)[list(group.table_of_feature)]
-        weights = np.float16 if row_type_of(table) is torch.float16 else np.float32
-        fields: list[tuple[str, type, tuple[int, ...]]] = [("weight", weights, (table.embedding_dim,))]
+        fields: list[tuple[str, type, tuple[int, ...]]] = [("weight", np.float32, (table.embedding_dim,))]
         for name, width in optimizer.state_shapes(table.embedding_dim).items():
             fields.append((name, np.float32, () if width == 1 else (width,)))
         self.record = np.dtype(fields)
@@ -62,7 +61,6 @@ class _Pool:
             pooling=self.group.tables[0].pooling,
             optimizer=self.optimizer,
             device=torch.device("cpu"),
-            row_type=row_type_of(self.group.tables[0]),
             checked=False,
         )
         self._fields = {"weight": self._tbe.split_embedding_weights()[0], **tbe_states(self._tbe, 0)}
@@ -113,7 +111,7 @@ class _Pool:
 
     def look_up(self, slots: Tensor, part: KeyedJaggedTensor) -> Tensor:
         """Look up and pool rows by their slot in this pool, one slot per id of `part`."""
-        pooled: Tensor = self._tbe(slots, part.offsets().long(), part.weights_or_none())
+        pooled: Tensor = self._tbe(slots, part.offsets().long())
         return pooled
 
     @property
@@ -128,15 +126,12 @@ class RocksDBTable(CountedSystem):
         "Every row in RocksDB, a log-structured store on a drive, with its own cache in RAM: what fbgemm's SSD tables "
         "use inside."
     )
-    row_types = ROW_TYPES
-    takes_weights = True
     keeps_rows_read = True
+    gpu_alternative = "fbgemm_uvm"
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(
-            spec.tables, key=lambda table: (*tbe_key(table), table.embedding_dim), weighted=spec.weighted
-        )
+        self._groups = FeatureGroups(spec.tables, key=lambda table: (table.pooling, table.embedding_dim))
         pools, first = [], 0
         for group in self._groups.groups:
             pools.append(_Pool(group, first=first, optimizer=spec.optimizer))
@@ -159,8 +154,6 @@ class RocksDBTable(CountedSystem):
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        if spec.device.type != "cpu":
-            return Support(Verdict.UNSUPPORTED, "rocksdb_table computes on a CPU: take fbgemm_uvm on a GPU")
         refusal = fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
@@ -216,7 +209,7 @@ class RocksDBTable(CountedSystem):
         records = np.empty((len(numbers), pool.record.itemsize), np.uint8)
         self._store.read(numbers.numpy(), pool.record.itemsize, records.__setitem__)
         found = {name: values[places] for name, values in pool.fields_of(records).items()}
-        return Rows(found.pop("weight").float(), found)
+        return Rows(found.pop("weight"), found)
 
     def set_learning_rate(self, lr: float) -> None:
         for pool in self._pools:

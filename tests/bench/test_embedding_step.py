@@ -13,9 +13,10 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec import KeyedJaggedTensor
 from turns import Role, Side, Turns
 
+from suite.run.cell.training import tables_of
 from systems import registry
 from systems.contract import (
     CacheRatio,
@@ -98,10 +99,7 @@ def build(
 ) -> EmbeddingSystem:
     chosen = registry.Variant.parse(variant)
     system_class = registry.load(chosen)
-    tables = tuple(
-        EmbeddingBagConfig(name=name, num_embeddings=rows, embedding_dim=DIM, feature_names=[name])
-        for name, rows in workload.tables
-    )
+    tables = tables_of(workload.tables, DIM)
     spec = SystemSpec(
         tables=tables,
         optimizer=SparseOptimizer(kind=optimizer, lr=0.05),
@@ -137,7 +135,6 @@ def side_of(variant: str, system: EmbeddingSystem, steps: Steps) -> Side:
         units=spec.batch_lookups,
         prepare=lambda: steps.prepare()[0],
         run=steps.run,
-        threads=torch.get_num_threads(),
         device=spec.device.type,
     )
 

@@ -7,11 +7,9 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from figures import POLICIES, ids_of, planner_of
 from steps import ZipfTables
-from torch import Tensor
-from turns import Role, Side, Turns
+from turns import Gather, Role, Side, Turns
 
 from systems.freq_cache.cache.plan import Ids, Plan
 from workloads.schema import CRITEO_KAGGLE
@@ -63,37 +61,13 @@ class Planned:
         return batch
 
 
-class Gather:
-    """As many random int32 as a batch has ids, out of a table as long as all tables: a plan reads one per id."""
-
-    def __init__(self, *, rows: int, lookups: int) -> None:
-        self._generator = torch.Generator().manual_seed(0)
-        self._table = torch.randint(1 << 30, (rows,), dtype=torch.int32, generator=self._generator)
-        self._lookups = lookups
-
-    def prepare(self) -> tuple[Tensor]:
-        self.last = torch.randint(self._table.numel(), (self._lookups,), generator=self._generator)
-        return (self.last,)
-
-    def run(self, ids: Tensor) -> Tensor:
-        return torch.index_select(self._table, 0, ids)
-
-    def check(self, gathered: Tensor) -> None:
-        assert np.array_equal(gathered.numpy(), self._table.numpy()[self.last.numpy()])
-
-
 @pytest.fixture(scope="module")
 def gather(full_size: bool) -> Gather:
-    return Gather(rows=sum(sizes_of(full_size)), lookups=LOOKUPS[full_size])
+    return Gather(rows=sum(sizes_of(full_size)), ids=LOOKUPS[full_size])
 
 
 def sizes_of(full_size: bool) -> list[int]:
     return [min(rows, MOST_ROWS[full_size]) for _, rows in CRITEO_KAGGLE.categorical]
-
-
-def side(name: str, role: Role, work: Planned | Gather, lookups: int) -> Side:
-    threads = torch.get_num_threads()
-    return Side(name=name, role=role, unit="ids", units=lookups, prepare=work.prepare, run=work.run, threads=threads)
 
 
 @pytest.mark.benchmark(group="planning")
@@ -102,11 +76,16 @@ def side(name: str, role: Role, work: Planned | Gather, lookups: int) -> Side:
 def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_ahead: int) -> None:
     lookups = LOOKUPS[full_size]
     planned = Planned(policy, look_ahead, sizes=sizes_of(full_size), lookups=lookups)
+    ours = Side(
+        name=f"test_plan[{policy}-{look_ahead}]",
+        role=Role.OURS,
+        unit="ids",
+        units=lookups,
+        prepare=planned.prepare,
+        run=planned.run,
+    )
     (plan, slot_of_id), gathered = turns.measure(
-        side(f"test_plan[{policy}-{look_ahead}]", Role.OURS, planned, lookups),
-        beside=side(GATHER, Role.BOUND, gather, lookups),
-        rounds=ROUNDS,
-        warmup_rounds=WARMUP_ROUNDS,
+        ours, beside=gather.side(GATHER), rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS
     )
     gather.check(gathered)
     wanted = planned.rows_of_last
@@ -118,6 +97,5 @@ def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_a
 
 
 @pytest.mark.benchmark(group="planning")
-def test_gather(turns: Turns, gather: Gather, full_size: bool) -> None:
-    lookups = LOOKUPS[full_size]
-    gather.check(turns.measure(side(GATHER, Role.BOUND, gather, lookups), rounds=ROUNDS))
+def test_gather(turns: Turns, gather: Gather) -> None:
+    gather.check(turns.measure(gather.side(GATHER), rounds=ROUNDS))

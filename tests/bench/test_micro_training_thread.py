@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
-from turns import Role, Side, Turns
+from turns import Gather, Role, Side, Turns
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection, base
@@ -114,36 +114,21 @@ def steps(full_size: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     made.collection.close()
 
 
-class Gather:
-    """As many random int32 as a batch has ids, out of a table of as many rows as all tables have."""
-
-    def __init__(self, *, rows: int, ids: int) -> None:
-        self._generator = torch.Generator().manual_seed(0)
-        self._table = torch.arange(rows, dtype=torch.int32)
-        self.ids = ids
-
-    def prepare(self) -> tuple[Tensor]:
-        return (torch.randint(len(self._table), (self.ids,), generator=self._generator),)
-
-    def run(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        return numbers, self._table.index_select(0, numbers)
-
-
-def side(name: str, role: Role, of: Steps | Gather) -> Side:
-    threads = torch.get_num_threads()
-    return Side(name=name, role=role, unit="ids", units=of.ids, prepare=of.prepare, run=of.run, threads=threads)
-
-
 @pytest.mark.benchmark(group="training thread")
 def test_training_thread(turns: Turns, full_size: bool, steps: Steps) -> None:
     gather = Gather(rows=SIZES[full_size][0], ids=steps.ids)
-    (features, pooled), (numbers, gathered) = turns.measure(
-        side("test_training_thread", Role.OURS, steps),
-        beside=side(GATHER, Role.BOUND, gather),
-        rounds=ROUNDS,
-        warmup_rounds=WARMUP_ROUNDS,
+    ours = Side(
+        name="test_training_thread",
+        role=Role.OURS,
+        unit="ids",
+        units=steps.ids,
+        prepare=steps.prepare,
+        run=steps.run,
     )
-    assert torch.equal(gathered, numbers.int())
+    (features, pooled), gathered = turns.measure(
+        ours, beside=gather.side(GATHER), rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS
+    )
+    gather.check(gathered)
     (cache,) = steps.collection.caches
     assert pooled.shape == (SIZES[full_size][1], DIM * 26)
     # one slot for each distinct row of the batch that was looked up, and one row for each of its slots
@@ -159,5 +144,5 @@ def test_training_thread(turns: Turns, full_size: bool, steps: Steps) -> None:
 @pytest.mark.benchmark(group="training thread")
 def test_gather_of_published_size(turns: Turns, full_size: bool) -> None:
     rows, samples = SIZES[full_size]
-    numbers, gathered = turns.measure(side(GATHER, Role.BOUND, Gather(rows=rows, ids=26 * samples)), rounds=ROUNDS)
-    assert torch.equal(gathered, numbers.int())
+    gather = Gather(rows=rows, ids=26 * samples)
+    gather.check(turns.measure(gather.side(GATHER), rounds=ROUNDS))

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+import torch
 from pytest_benchmark.fixture import BenchmarkFixture
+from torch import Tensor
 
 
 class Role(StrEnum):
@@ -44,7 +47,7 @@ class Side:
     units: int
     prepare: Callable[[], Sequence[Any]]
     run: Callable[..., Any]
-    threads: int
+    threads: int = field(default_factory=torch.get_num_threads)
     device: str = "cpu"
 
 
@@ -99,3 +102,30 @@ class Turns:
             return answer
         self._benchmark.extra_info["beside"] = {"name": beside.name, "seconds": seconds[warmup_rounds:][:rounds]}
         return answer, answers[0]
+
+
+class Gather:
+    """As many random int32 as a batch has ids, out of a table of so many rows: what no plan can do without."""
+
+    def __init__(self, *, rows: int, ids: int) -> None:
+        self._generator = torch.Generator().manual_seed(0)
+        self._table = torch.randint(1 << 30, (rows,), dtype=torch.int32, generator=self._generator)
+        self._ids = ids
+
+    def side(self, name: str) -> Side:
+        return Side(
+            name=name,
+            role=Role.BOUND,
+            unit="ids",
+            units=self._ids,
+            prepare=self._prepare,
+            run=lambda numbers: torch.index_select(self._table, 0, numbers),
+        )
+
+    def _prepare(self) -> tuple[Tensor]:
+        self._last = torch.randint(self._table.numel(), (self._ids,), generator=self._generator)
+        return (self._last,)
+
+    def check(self, gathered: Tensor) -> None:
+        """Assert that this is the answer of the last round."""
+        assert np.array_equal(gathered.numpy(), self._table.numpy()[self._last.numpy()])

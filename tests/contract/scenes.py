@@ -1,6 +1,6 @@
 """What the contract tests share: the systems under test, tables with every oddity, ragged batches, comparisons."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 import torch
@@ -8,8 +8,13 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.types import DataType
 
+from suite.records.record import Verification
+from suite.run.cell.training import tables_of
+from suite.run.cell.verify import verify
 from systems import registry, selection
 from systems.contract import Budget, CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
+from tests.contract.plain_training import PlainTraining
+from workloads.streams.synthetic import SyntheticWorkload
 
 EVERY_VARIANT = [*selection.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
 _ALIKE = ("fbgemm_uvm", "fbgemm_uvm_caching", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching", "full_ram")
@@ -33,6 +38,13 @@ LR = {
     OptimizerKind.ADAGRAD: 0.1,
     OptimizerKind.ADAM: 0.05,
 }
+TOLERANCE = {
+    OptimizerKind.SGD: 2e-5,
+    OptimizerKind.ROWWISE_ADAGRAD: 2e-5,
+    OptimizerKind.ADAGRAD: 2e-5,
+    OptimizerKind.ADAM: 1e-4,
+}
+"""fp32 against float64, after some ten steps on values of order 1 to 10."""
 
 
 def table(name: str, rows: int, dim: int, *features: str, mean: bool = False, half: bool = False) -> EmbeddingBagConfig:
@@ -193,3 +205,70 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], *, wit
 def repeatable(device: torch.device) -> float:
     """How far two runs of one system may differ: CUDA kernels sum duplicates in no fixed order."""
     return 0.0 if device.type == "cpu" else 1e-4
+
+
+def started(
+    variant: str,
+    device: torch.device,
+    kind: OptimizerKind = OptimizerKind.ROWWISE_ADAGRAD,
+    *,
+    tables: tuple[EmbeddingBagConfig, ...] = TABLES,
+    seed: int = 1,
+    **choices: object,
+) -> EmbeddingSystem:
+    """A system with the first rows of `PlainTraining`."""
+    system = build(variant, device=device, kind=kind, tables=tables, **choices)
+    PlainTraining(tables, optimizer(kind), seed=seed).start(system)
+    return system
+
+
+def trained(
+    variant: str, device: torch.device, kind: OptimizerKind = OptimizerKind.ROWWISE_ADAGRAD, **choices: object
+) -> EmbeddingSystem:
+    """`started`, and trained for four steps."""
+    system = started(variant, device, kind, **choices)
+    for seed in range(4):
+        train(system, ragged(seed, system.spec.tables), seed)
+    return system
+
+
+def train_beside(
+    system: EmbeddingSystem, plain: PlainTraining, batches: Iterable[KeyedJaggedTensor], *, within: float
+) -> None:
+    """Train a system and plain tables on the same batches: what both pool must agree."""
+    for seed, batch in enumerate(batches):
+        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed)).float()
+        torch.testing.assert_close(train(system, batch, seed), expected, rtol=within, atol=within)
+
+
+def assert_rows_match(system: EmbeddingSystem, plain: PlainTraining, *, within: float) -> None:
+    """Rows and state of a system are those of plain tables."""
+    for name, weights in plain.weights.items():
+        rows = system.read_rows(name, torch.arange(weights.shape[0]))
+        torch.testing.assert_close(rows.weights, weights.float(), rtol=within, atol=within)
+        assert rows.state.keys() == plain.state(name).keys()
+        for state, value in plain.state(name).items():
+            torch.testing.assert_close(rows.state[state], value.float(), rtol=within, atol=within)
+
+
+def verification_of(
+    system: type[EmbeddingSystem],
+    variant: str,
+    *,
+    budget: Budget,
+    dim: int = 16,
+    kind: OptimizerKind = OptimizerKind.SGD,
+    max_rows: int = 3000,
+) -> Verification:
+    """What verification says of a system that stands for a variant, on a small stream of Avazu."""
+    workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=max_rows)
+    spec = SystemSpec(
+        tables=tables_of(workload.tables, dim),
+        optimizer=SparseOptimizer(kind=kind, lr=1.0),
+        device=torch.device("cpu"),
+        budget=budget,
+        batch_lookups=workload.batch_lookups,
+        frequencies=workload.frequencies(),
+        parameters=registry.resolved_parameters(registry.Variant.parse(variant), system),
+    )
+    return verify(system, spec=spec, workload=workload, seed=0, beat=lambda: None)

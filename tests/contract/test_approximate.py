@@ -5,29 +5,33 @@ from dataclasses import replace
 
 import pytest
 import torch
-from scenes import assert_same, batch_of, evaluate, on_its_side, optimizer, ragged, snapshot, spec_of, table
+from scenes import (
+    assert_same,
+    batch_of,
+    evaluate,
+    on_its_side,
+    optimizer,
+    ragged,
+    snapshot,
+    spec_of,
+    table,
+    verification_of,
+)
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.training import tables_of
-from suite.run.cell.verify import verify
 from systems import registry
-from systems.approximate.composed import ComposedSystem
-from systems.approximate.composition import Whole
+from systems.approximate.composed import ComposedSystem, Whole
 from systems.approximate.hashed import Hashed, HashedPart
 from systems.contract import (
     CacheRatio,
-    EmbeddingSystem,
     MemoryUse,
     OptimizerKind,
     Rows,
-    SparseOptimizer,
-    SystemSpec,
     Tier,
     Verdict,
 )
 from systems.reference import ReferenceSystem
-from workloads.streams.synthetic import SyntheticWorkload
 
 CPU = torch.device("cpu")
 VARIANTS = ["hashed", "qr", "qr[combine=add]", "tt_rec[rank=8]"]
@@ -56,12 +60,6 @@ def built(variant: str, kind: OptimizerKind = OptimizerKind.SGD, seed: int = 3) 
     return made
 
 
-def defined(like: ComposedSystem, seed: int = 3) -> EmbeddingSystem:
-    definition = type(like).reference(like.spec)
-    definition.start(seed)
-    return definition
-
-
 def step(system: object, batch: KeyedJaggedTensor, seed: int) -> Tensor:
     """Train on a batch with a gradient as small as a mean loss has: products of parameters run away from others."""
     pooled = system(on_its_side(system, batch)).values()
@@ -76,7 +74,8 @@ def step(system: object, batch: KeyedJaggedTensor, seed: int) -> Tensor:
 )
 def test_trains_as_its_definition_does(variant: str, kind: OptimizerKind) -> None:
     system = built(variant, kind)
-    definition = defined(system)
+    definition = type(system).reference(system.spec)
+    definition.start(3)
     before = snapshot(system)
     assert_same(before, snapshot(definition))
     for seed in range(3):
@@ -116,22 +115,14 @@ def test_saved_and_loaded_it_goes_on_as_if_nothing_had_been(variant: str, kind: 
     system, resumed = built(variant, kind), built(variant, kind, seed=4)
     for seed in range(2):
         step(system, ragged(seed, LARGE), seed)
-    resumed.load_state_dict(system.state_dict())
+    saved = system.state_dict()
+    kept = {name: value.clone() for name, value in saved.items()}
+    resumed.load_state_dict(saved)
     for one in (system, resumed):
         step(one, ragged(7, LARGE), 7)
+    assert_same(saved, kept)  # they are copies
     assert_same(system.state_dict(), resumed.state_dict())
     assert_same(snapshot(system), snapshot(resumed))
-
-
-def test_saved_parameters_are_copies_under_the_names_of_their_tables() -> None:
-    system = built("qr", OptimizerKind.ROWWISE_ADAGRAD)
-    saved = system.state_dict()
-    assert saved["embedding_bags.shops.quotient"].shape == (1024, 32)
-    assert saved["embedding_bags.shops.remainder.sum"].shape == (4,)
-    assert saved["embedding_bags.colours.weight"].shape == (7, 4)
-    kept = {name: value.clone() for name, value in saved.items()}
-    step(system, ragged(0, LARGE), 0)
-    assert_same(saved, kept)
 
 
 def test_state_of_another_variant_is_refused() -> None:
@@ -245,14 +236,9 @@ class WronglyHashed(Hashed):
 
 
 def test_verification_finds_a_system_that_is_not_what_it_is_defined_to_be() -> None:
-    workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=50_000)
-    spec = SystemSpec(
-        tables=tables_of(workload.tables, 16),
-        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
-        device=CPU,
-        budget=CacheRatio(ratio=0.1),
-        batch_lookups=workload.batch_lookups,
+    right, wrong = (
+        verification_of(system, "hashed", budget=CacheRatio(ratio=0.1), max_rows=50_000)
+        for system in (Hashed, WronglyHashed)
     )
-    assert verify(Hashed, spec=spec, workload=workload, seed=0, beat=lambda: None).passed
-    found = verify(WronglyHashed, spec=spec, workload=workload, seed=0, beat=lambda: None)
-    assert {check.name for check in found.checks if not check.passed} >= {"sgd: losses", "sgd: after training, rows"}
+    assert right.passed
+    assert {check.name for check in wrong.checks if not check.passed} >= {"sgd: losses", "sgd: after training, rows"}

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from plain_training import PlainTraining
 from scenes import (
     EVERY_VARIANT,
     KINDS,
     TABLES,
+    TOLERANCE,
     UNIFORM,
     UVM,
     VARIANTS,
+    assert_rows_match,
     assert_same,
     batch_of,
-    build,
     evaluate,
     gradient_like,
     on_its_side,
@@ -24,13 +24,17 @@ from scenes import (
     runnable,
     snapshot,
     spec_of,
+    started,
     table,
     train,
+    train_beside,
+    trained,
 )
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor
 
-from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Rows, Tier, Verdict
+from systems.contract import CacheRatio, MemoryUse, OptimizerKind, Rows, Tier, Verdict
+from tests.contract.plain_training import PlainTraining
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
@@ -46,55 +50,48 @@ HALF = ("users", "words", "one_row")
 SINGLE = tuple(table(t.name, t.num_embeddings, t.embedding_dim, *t.feature_names) for t in MIXED if t.name != "words")
 """The same in fp32, all pooled by sum."""
 
-TAKE_HALF = ["full_gpu", "cpu_embeddings", *(variant for variant in UVM if variant.startswith("fbgemm"))]
+TAKE_HALF = [v for v in VARIANTS if v.startswith(("full_gpu", "cpu_embeddings", "mapped", "fbgemm", "freq_cache"))]
+TAKE_WEIGHTS = [v for v in VARIANTS if v.startswith(("reference", "full_gpu", "freq_cache"))]
 ROUNDED_STEP = (OptimizerKind.SGD, OptimizerKind.ADAGRAD)
 """Optimizers whose step fbgemm's CPU kernels round to fp16 before they subtract it from a half row."""
-TAKE_WEIGHTS = ["reference", "full_gpu", "cpu_embeddings", "hot_split"]
 
-
-def started(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD, ratio: float = 0.4) -> EmbeddingSystem:
-    system = build(variant, device=device, kind=kind, tables=MIXED, budget=CacheRatio(ratio=ratio))
-    PlainTraining(MIXED, optimizer(kind)).start(system)
-    return system
-
-
-def trained(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD) -> EmbeddingSystem:
-    system = started(variant, device, kind)
-    for seed in range(4):
-        train(system, ragged(seed, MIXED), seed)
-    return system
+by_ratio = pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache below a batch", "cache above a batch"])
 
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
-def test_half_rows_are_taken_or_refused_naming_their_tables(variant: str, device: torch.device) -> None:
-    runnable(variant, device=device, tables=UNIFORM)  # this device takes the system, whatever it says of the rows
+def test_half_rows_and_weights_are_taken_or_refused_with_a_reason(variant: str, device: torch.device) -> None:
+    runnable(variant, device=device, tables=UNIFORM)  # this device takes the system, whatever it says of the rest
     system, spec = spec_of(variant, device=device, tables=MIXED)
     answer = system.support(spec)
-    assert (answer.verdict is Verdict.YES) == (torch.float16 in system.row_types)
-    if answer.verdict is not Verdict.YES:
-        assert answer.verdict is Verdict.UNSUPPORTED
-        assert "users, words, one_row" in answer.reason
-        with pytest.raises(ValueError, match="float32"):
-            system(spec)
+    assert answer.verdict is (Verdict.YES if torch.float16 in system.row_types else Verdict.UNSUPPORTED)
+    assert "users, words, one_row" in answer.reason or answer.verdict is Verdict.YES
+    system, spec = spec_of(variant, device=device, tables=SINGLE, weighted=True)
+    answer = system.support(spec)
+    assert answer.verdict is (Verdict.YES if system.takes_weights else Verdict.UNSUPPORTED)
+    if not system.takes_weights:
+        assert "weights" in answer.reason
+        return
+    assert system(spec).is_weighted()
+    answer = system.support(replace(spec, tables=TABLES))
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "SUM pooling only" in answer.reason
+    assert "words" in answer.reason  # which pools by mean
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", TAKE_HALF)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache smaller than a batch", "cache larger than a batch"])
+@by_ratio
 def test_half_rows_train_as_plain_torch_that_rounds_after_every_step(
     variant: str, kind: OptimizerKind, ratio: float, device: torch.device
 ) -> None:
-    system = started(variant, device, kind, ratio)
+    system = started(variant, device, kind, tables=MIXED, budget=CacheRatio(ratio=ratio))
     plain = PlainTraining(MIXED, optimizer(kind))
-    for seed in range(8):
-        batch = ragged(seed, MIXED)
-        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
-        torch.testing.assert_close(train(system, batch, seed), expected.float(), rtol=1e-2, atol=1e-2)
+    train_beside(system, plain, [ragged(seed, MIXED) for seed in range(8)], within=1e-2)
     system.flush()
+    on_cuda = device.type == "cuda" and variant != "cpu_embeddings"  # whose rows the CPU updates
+    rounds_once = on_cuda or kind not in ROUNDED_STEP
     for name, weights in plain.weights.items():
         rows = system.read_rows(name, torch.arange(weights.shape[0]))
-        on_cuda = device.type == "cuda" and variant not in ("cpu_embeddings", "hot_split")  # the CPU updates rows there
-        rounds_once = on_cuda or kind not in ROUNDED_STEP
         torch.testing.assert_close(rows.weights, weights.float(), rtol=4e-3, atol=1e-3 if rounds_once else 1e-2)
         # sums in fp32 and float64 seldom lie on different sides of a midpoint between two fp16 numbers
         if rounds_once and name in HALF and kind is not OptimizerKind.ADAM:
@@ -103,9 +100,9 @@ def test_half_rows_train_as_plain_torch_that_rounds_after_every_step(
             torch.testing.assert_close(rows.state[state], value.float(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", TAKE_HALF)
 def test_half_rows_are_rounded_when_loaded_and_read_and_pooled_in_fp32(variant: str, device: torch.device) -> None:
-    system = started(variant, device)
+    system = started(variant, device, tables=MIXED)
     values = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
     for name in ("users", "shops"):
         system.load_rows(name, 3, Rows(values))
@@ -121,12 +118,9 @@ def test_half_rows_are_rounded_when_loaded_and_read_and_pooled_in_fp32(variant: 
     assert torch.equal(pooled.cpu(), torch.full((1, 16), 1024.25))  # fp16 would say 1024
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_rows_saved_loaded_and_gone_on_equal_never_having_stopped(
-    variant: str, kind: OptimizerKind, device: torch.device
-) -> None:
-    steady, resumed = trained(variant, device, kind), started(variant, device, kind)
+@pytest.mark.parametrize("variant", TAKE_HALF)
+def test_half_rows_are_saved_as_such_and_loaded_into_tables_of_both_types(variant: str, device: torch.device) -> None:
+    steady, resumed = trained(variant, device, tables=MIXED), started(variant, device, tables=MIXED)
     saved = steady.state_dict()
     kept = {name: saved[f"embedding_bags.{name}.weight"].dtype for name in steady.tables}
     assert kept == {t.name: torch.float16 if t.name in HALF else torch.float32 for t in MIXED}
@@ -137,27 +131,19 @@ def test_half_rows_saved_loaded_and_gone_on_equal_never_having_stopped(
         for seed in range(10, 13):
             train(system, ragged(seed, MIXED), seed)
     assert_same(snapshot(resumed), snapshot(steady), within=10 * repeatable(device))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_half_tables_load_what_tables_of_fp32_saved_and_the_reverse(variant: str, device: torch.device) -> None:
-    half = trained(variant, device)
-    single = build(variant, device=device, kind=ADAGRAD)
-    PlainTraining(TABLES, optimizer(ADAGRAD), seed=5).start(single)
+    single = started(variant, device, seed=5)
     fine = snapshot(single)
-    single.load_state_dict(half.state_dict())
-    assert_same(snapshot(single), snapshot(half))
-    half.load_state_dict({f"embedding_bags.{name}": value for name, value in fine.items()})
-    rounded = {
-        name: value.half().float() if name in [f"{table}.weight" for table in HALF] else value
-        for name, value in fine.items()
-    }
-    assert_same(snapshot(half), rounded)
+    single.load_state_dict(steady.state_dict())
+    assert_same(snapshot(single), snapshot(steady))
+    steady.load_state_dict({f"embedding_bags.{name}": value for name, value in fine.items()})
+    halves = {f"{name}.weight" for name in HALF}
+    rounded = {name: value.half().float() if name in halves else value for name, value in fine.items()}
+    assert_same(snapshot(steady), rounded)
 
 
-@pytest.mark.parametrize("variant", TAKE_HALF)
+@pytest.mark.parametrize("variant", ["full_gpu", "cpu_embeddings", *(name for name in UVM if "fbgemm" in name)])
 def test_half_rows_take_half_the_bytes(variant: str, device: torch.device) -> None:
-    system = started(variant, device)
+    system = started(variant, device, tables=MIXED)
     anatomy = system.memory()
     where = Tier.DEVICE if variant == "full_gpu" else Tier.HOST
     assert anatomy[where, MemoryUse.ROWS] == 2 * (41 * 16 + 29 * 8 + 1 * 4) + 4 * (7 * 4 + 23 * 16)
@@ -165,44 +151,21 @@ def test_half_rows_take_half_the_bytes(variant: str, device: torch.device) -> No
     assert sum(n for (_, purpose), n in anatomy.items() if purpose is MemoryUse.STATE) == 4 * (41 + 29 + 1 + 7 + 23)
 
 
-@pytest.mark.parametrize("variant", EVERY_VARIANT)
-def test_weights_are_taken_or_refused_with_a_reason(variant: str, device: torch.device) -> None:
-    runnable(variant, device=device, tables=UNIFORM)  # this device takes the system, whatever it says of the weights
-    system, spec = spec_of(variant, device=device, tables=SINGLE, weighted=True)
-    answer = system.support(spec)
-    assert answer.verdict is (Verdict.YES if system.takes_weights else Verdict.UNSUPPORTED)
-    if system.takes_weights:
-        assert system(spec).is_weighted()
-    else:
-        assert "weights" in answer.reason
-    answer = system.support(replace(spec, tables=TABLES))  # one of which pools by mean
-    assert answer.verdict is Verdict.UNSUPPORTED
-    assert "SUM pooling only" in answer.reason or not system.takes_weights
-    assert "words" in answer.reason or not system.takes_weights
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache smaller than a batch", "cache larger than a batch"])
+@by_ratio
 def test_weighted_batches_train_as_plain_torch(
     variant: str, kind: OptimizerKind, ratio: float, device: torch.device
 ) -> None:
-    system = build(variant, device=device, kind=kind, tables=SINGLE, weighted=True, budget=CacheRatio(ratio=ratio))
+    system = started(variant, device, kind, tables=SINGLE, weighted=True, budget=CacheRatio(ratio=ratio))
     plain = PlainTraining(SINGLE, optimizer(kind))
-    plain.start(system)
-    within = 1e-4 if kind is OptimizerKind.ADAM else 2e-5
-    for seed in range(6):
-        batch = ragged(seed, SINGLE, weighted=True)
-        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
-        torch.testing.assert_close(train(system, batch, seed), expected.float(), rtol=within, atol=within)
+    train_beside(system, plain, [ragged(seed, SINGLE, weighted=True) for seed in range(6)], within=TOLERANCE[kind])
     system.flush()
-    for name, weights in plain.weights.items():
-        rows = system.read_rows(name, torch.arange(weights.shape[0]))
-        torch.testing.assert_close(rows.weights, weights.float(), rtol=within, atol=within)
-        for state, value in plain.state(name).items():
-            torch.testing.assert_close(rows.state[state], value.float(), rtol=within, atol=within)
+    assert_rows_match(system, plain, within=TOLERANCE[kind])
     batch = ragged(99, SINGLE, weighted=True)
     torch.testing.assert_close(evaluate(system, batch), plain.pooled(batch).float(), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="weights"):
+        system(on_its_side(system, ragged(0, SINGLE)))
 
 
 def gradient_of_weights(plain: PlainTraining, batch: KeyedJaggedTensor, gradients: dict[str, Tensor]) -> Tensor:
@@ -221,14 +184,13 @@ def gradient_of_weights(plain: PlainTraining, batch: KeyedJaggedTensor, gradient
     return weights.grad
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "fp16 among fp32"])
 def test_gradient_arrives_at_the_weights(variant: str, mixed: bool, device: torch.device) -> None:
     """Whatever the order of keys, and features of no table among them."""
     tables = tuple(t for t in MIXED if t.name != "words") if mixed else SINGLE
-    system = build(variant, device=device, kind=ADAGRAD, tables=tables, weighted=True)
+    system = started(variant, device, tables=tables, weighted=True)
     plain = PlainTraining(tables, optimizer(ADAGRAD))
-    plain.start(system)
     strangers = (table("stranger", 5, 4), *tables)
     for seed, (around, shuffle) in enumerate([(tables, False), (tables, True), (strangers, True)]):
         drawn = ragged(seed, around, weighted=True, shuffle_keys=shuffle)
@@ -242,18 +204,3 @@ def test_gradient_arrives_at_the_weights(variant: str, mixed: bool, device: torc
         assert weights.grad is not None
         torch.testing.assert_close(weights.grad, expected, rtol=1e-4, atol=1e-4 if not mixed else 2e-2)
         plain.step(drawn, upstream)
-
-
-@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
-def test_weights_of_one_are_no_weights(variant: str, device: torch.device) -> None:
-    weighted, plain = (build(variant, device=device, tables=SINGLE, weighted=given) for given in (True, False))
-    with pytest.raises(ValueError, match="weights"):
-        weighted(on_its_side(weighted, ragged(0, SINGLE)))
-    for system in (weighted, plain):
-        PlainTraining(SINGLE, optimizer(OptimizerKind.SGD)).start(system)
-    for seed in range(3):
-        batch = ragged(seed, SINGLE)
-        ones = torch.ones(batch.values().numel())
-        train(weighted, KeyedJaggedTensor(batch.keys(), batch.values(), ones, lengths=batch.lengths()), seed)
-        train(plain, batch, seed)
-    assert_same(snapshot(weighted), snapshot(plain), within=repeatable(device))

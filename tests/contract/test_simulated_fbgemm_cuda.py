@@ -1,14 +1,12 @@
 """The simulated cache of fbgemm against the real one on a CUDA device: its own statistics, and the row in every way."""
 
-from collections import deque
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 import pytest
 import torch
 from scenes import build, table
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec import KeyedJaggedTensor
 
 from suite.records.environment import VIRTUAL_DEVICE
 from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
@@ -70,106 +68,77 @@ class CrowdedTrace(Trace):
 TRACE = CrowdedTrace()
 
 
-def rows_of(tables: Sequence[EmbeddingBagConfig]) -> int:
-    return sum(t.num_embeddings for t in tables)
-
-
-def real(policy: str, prefetch: str, ratio: float, device: torch.device) -> tuple[FbgemmUVMCaching, TBE]:
+def real(
+    policy: str, prefetch: str, ratio: float, device: torch.device, *, counted: bool = True
+) -> tuple[FbgemmUVMCaching, TBE]:
+    """A system that trained all batches, each announced as far ahead as the system looks, as `replay` does; its TBE."""
     variant = f"fbgemm_uvm_caching[policy={policy},memory=host_mapped,prefetch={prefetch}]"
-    budget = CacheRatio(ratio=ratio)
     system = build(
-        variant, device=device, tables=TABLES, kind=OptimizerKind.SGD, budget=budget, batch_lookups=TRACE.batch_lookups
+        variant,
+        device=device,
+        tables=TABLES,
+        kind=OptimizerKind.SGD,
+        budget=CacheRatio(ratio=ratio),
+        batch_lookups=TRACE.batch_lookups,
     )
     caching = cast(FbgemmUVMCaching, system)
+    caching.count_traffic(counted)
+    caching.reset_counters()
+    coming = [TRACE.features(index, device) for index in range(BATCHES)]
+    for announced in coming[: caching.look_ahead]:
+        caching.prefetch(announced)
+    for index, features in enumerate(coming):
+        if caching.look_ahead and index + caching.look_ahead < BATCHES:
+            caching.prefetch(coming[index + caching.look_ahead])
+        caching(features).values().sum().backward()
+    torch.cuda.synchronize()
     (tbe,) = caching.tbes
     return caching, tbe
 
 
-def train_all(system: FbgemmUVMCaching, device: torch.device) -> None:
-    """Announce each batch as far ahead as the system looks, as `replay` does, and train it."""
-    waiting: deque[KeyedJaggedTensor] = deque()
-
-    def step() -> None:
-        system(waiting.popleft()).values().sum().backward()
-
-    for index in range(BATCHES):
-        waiting.append(TRACE.features(index, device))
-        if system.look_ahead:
-            system.prefetch(waiting[-1])
-        if len(waiting) > system.look_ahead:
-            step()
-    while waiting:
-        step()
-    torch.cuda.synchronize()
-
-
 def simulated(policy: str, prefetch: str, ratio: float) -> tuple[FbgemmCacheModel, Tally]:
-    slots = max(1, int(rows_of(TABLES) * ratio))
+    slots = max(1, int(sum(t.num_embeddings for t in TABLES) * ratio))
     setting = Setting(trace=TRACE, span=Span(counted_from=0, stop=BATCHES), slots=slots)
     model = FbgemmCacheModel(setting, {"policy": policy, "prefetch": prefetch})
     return model, replay(model)
 
 
-def assert_same_rows_in_every_way(model: FbgemmCacheModel, tbe: TBE) -> None:
-    assert model.cached_rows.tolist() == tbe.lxu_cache_state.tolist()
-
-
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("prefetch", ["off", "on"])
-def test_lru_has_the_six_statistics_that_fbgemm_counts(prefetch: str, ratio: float, device: torch.device) -> None:
+def test_lru_counts_what_fbgemm_and_the_system_around_it_count(
+    prefetch: str, ratio: float, device: torch.device
+) -> None:
     system, tbe = real("lru", prefetch, ratio, device)
-    system.count_traffic(True)
-    system.reset_counters()
-    train_all(system, device)
     model, tally = simulated("lru", prefetch, ratio)
-    names = list(uvm_cache_stats(tally))
-    assert dict(zip(names, tbe.uvm_cache_stats.tolist(), strict=True)) == uvm_cache_stats(tally)
-    assert_same_rows_in_every_way(model, tbe)
-
-
-@pytest.mark.parametrize("ratio", RATIOS)
-def test_lru_counts_what_the_system_that_trains_reports(ratio: float, device: torch.device) -> None:
-    """But for rows written back: the system takes evictions to be as many as insertions, the model counts them."""
-    system, _ = real("lru", "off", ratio, device)
-    system.count_traffic(True)
-    system.reset_counters()
-    train_all(system, device)
-    model, tally = simulated("lru", "off", ratio)
+    assert tbe.uvm_cache_stats.tolist() == list(uvm_cache_stats(tally).values())
+    assert model.cached_rows.tolist() == tbe.lxu_cache_state.tolist()
+    if prefetch == "on":
+        return
     counters = system.counters()
     assert counters.steps == tally.batches
-    assert counters.lookups == tally.lookups
-    assert counters.unique_ids == tally.unique_ids
-    assert counters.unique_misses == tally.unique_misses
-    assert counters.rows_fetched == tally.rows_fetched
+    for name in ("lookups", "unique_ids", "unique_misses", "rows_fetched"):
+        assert getattr(counters, name) == getattr(tally, name), name
+    # the system takes evictions to be as many as insertions, the model counts them
     still_empty = int((model.cached_rows < 0).sum())
     assert counters.rows_written_back == tally.rows_written_back + model.slots - still_empty
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_lfu_misses_what_the_miss_counter_counts(ratio: float, device: torch.device) -> None:
-    system, tbe = real("lfu", "off", ratio, device)
-    system.count_traffic(True)
-    system.reset_counters()
-    train_all(system, device)
+    _, tbe = real("lfu", "off", ratio, device)
     model, tally = simulated("lfu", "off", ratio)
     assert tuple(tbe.cache_miss_counter.tolist()) == cache_miss_counter(tally)
-    assert_same_rows_in_every_way(model, tbe)
+    assert model.cached_rows.tolist() == tbe.lxu_cache_state.tolist()
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_lfu_has_the_conflict_misses_that_fbgemm_counts(
     ratio: float, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a run of its own: the miss counter's lookups would be counted here too.
-
-    The TBE is built to count: one that is not has room for one number, and its kernels would write behind it.
-    """
+    """In a run of its own, built to count these: the miss counter's lookups would be counted here too."""
     options = FbgemmUVMCaching.caching_options
     counting = {"gather_uvm_cache_stats": True}
     monkeypatch.setattr(FbgemmUVMCaching, "caching_options", lambda system: options(system) | counting)
-    system, tbe = real("lfu", "off", ratio, device)
-    system.count_traffic(False)
-    system.reset_counters()
-    train_all(system, device)
+    _, tbe = real("lfu", "off", ratio, device, counted=False)
     _, tally = simulated("lfu", "off", ratio)
     assert tbe.uvm_cache_stats.tolist() == [0, 0, 0, 0, 0, uvm_cache_stats(tally)["num_conflict_misses"]]

@@ -6,38 +6,33 @@ from importlib import metadata
 import pytest
 import torch
 from packaging.version import Version
-from plain_training import PlainTraining
 from scenes import (
     EVERY_VARIANT,
     KINDS,
     TABLES,
+    TOLERANCE,
     VARIANTS,
+    assert_rows_match,
     assert_same,
     batch_of,
     build,
-    gradient_like,
     on_its_side,
     optimizer,
     ragged,
     repeatable,
+    runnable,
     snapshot,
-    spec_of,
+    started,
     table,
     train,
+    train_beside,
 )
 from torch import nn
 from torchrec import KeyedJaggedTensor
 from torchrec.models.dlrm import DLRM
 
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, Verdict
-
-TOLERANCE = {
-    OptimizerKind.SGD: 2e-5,
-    OptimizerKind.ROWWISE_ADAGRAD: 2e-5,
-    OptimizerKind.ADAGRAD: 2e-5,
-    OptimizerKind.ADAM: 1e-4,
-}
-"""fp32 against float64, after some ten steps on values of order 1 to 10."""
+from systems.contract import CacheRatio, OptimizerKind, Rows
+from tests.contract.plain_training import PlainTraining
 
 
 def installed_fbgemm() -> Version:
@@ -49,25 +44,12 @@ by_variant = pytest.mark.parametrize("variant", VARIANTS)
 by_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def assert_rows_match(system: EmbeddingSystem, plain: PlainTraining, *, within: float) -> None:
-    for name, weights in plain.weights.items():
-        rows = system.read_rows(name, torch.arange(weights.shape[0]))
-        torch.testing.assert_close(rows.weights, weights.float(), rtol=within, atol=within)
-        assert rows.state.keys() == plain.state(name).keys()
-        for state, value in plain.state(name).items():
-            torch.testing.assert_close(rows.state[state], value.float(), rtol=within, atol=within)
-
-
 def side_by_side(
     variant: str, device: torch.device, kind: OptimizerKind, batches: list[KeyedJaggedTensor], ratio: float = 0.4
 ) -> None:
-    system = build(variant, device=device, kind=kind, budget=CacheRatio(ratio=ratio))
+    system = started(variant, device, kind, budget=CacheRatio(ratio=ratio))
     plain = PlainTraining(TABLES, optimizer(kind))
-    plain.start(system)
-    for seed, batch in enumerate(batches):
-        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
-        pooled = train(system, batch, seed)
-        torch.testing.assert_close(pooled, expected.float(), rtol=TOLERANCE[kind], atol=TOLERANCE[kind])
+    train_beside(system, plain, batches, within=TOLERANCE[kind])
     system.flush()
     assert_rows_match(system, plain, within=TOLERANCE[kind])
 
@@ -97,18 +79,12 @@ def test_odd_batches_train_as_plain_torch(variant: str, kind: OptimizerKind, dev
 def test_learning_rate_changed_between_steps_holds_from_the_next_step_on(
     variant: str, kind: OptimizerKind, device: torch.device
 ) -> None:
-    system = build(variant, device=device, kind=kind)
-    plain = PlainTraining(TABLES, optimizer(kind))
-    plain.start(system)
+    system, plain = started(variant, device, kind), PlainTraining(TABLES, optimizer(kind))
     for seed, factor in enumerate([1.0, 0.1, 0.0, 0.7]):
         lr = factor * optimizer(kind).lr
         system.set_learning_rate(lr)
         plain.optimizer = replace(plain.optimizer, lr=lr)
-        batch = ragged(seed)
-        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
-        torch.testing.assert_close(
-            train(system, batch, seed), expected.float(), rtol=TOLERANCE[kind], atol=TOLERANCE[kind]
-        )
+        train_beside(system, plain, [ragged(seed)], within=TOLERANCE[kind])
         assert_rows_match(system, plain, within=TOLERANCE[kind])
 
 
@@ -117,56 +93,46 @@ def test_learning_rate_changed_between_steps_holds_from_the_next_step_on(
 def test_learning_rate_set_before_the_first_step_equals_one_built_with(
     variant: str, kind: OptimizerKind, device: torch.device
 ) -> None:
-    lr = 0.0123  # no fp32 number: both ways must round it alike
-    system, spec = spec_of(variant, device=device, kind=kind)
-    changed = build(variant, device=device, kind=kind)
-    changed.set_learning_rate(lr)
-    found = []
-    for one in (changed, system(replace(spec, optimizer=replace(spec.optimizer, lr=lr)))):
+    system, spec = runnable(variant, device=device, kind=kind)
+    optimizer_with = replace(spec.optimizer, lr=0.0123)  # no fp32 number: both ways must round it alike
+    changed, built = system(spec), system(replace(spec, optimizer=optimizer_with))
+    changed.set_learning_rate(0.0123)
+    for one in (changed, built):
         PlainTraining(TABLES, optimizer(kind)).start(one)
         for seed in range(2):
             train(one, ragged(seed), seed)
-        found.append(snapshot(one))
-    assert_same(*found, within=repeatable(device))
-
-
-def started(variant: str, device: torch.device, kind: OptimizerKind) -> tuple[EmbeddingSystem, PlainTraining]:
-    system, plain = build(variant, device=device, kind=kind), PlainTraining(TABLES, optimizer(kind))
-    plain.start(system)
-    return system, plain
+    assert_same(snapshot(changed), snapshot(built), within=repeatable(device))
 
 
 @by_variant
 def test_gradients_of_a_feature_that_the_loss_ignores_change_nothing(variant: str, device: torch.device) -> None:
-    system, _ = started(variant, device, OptimizerKind.ROWWISE_ADAGRAD)
-    before = system.read_rows("colours", torch.arange(7))
+    system = started(variant, device)
+    before = snapshot(system)
     system(on_its_side(system, ragged(0)))["clicked"].sum().backward()
-    after = system.read_rows("colours", torch.arange(7))
-    assert torch.equal(before.weights, after.weights)
-    assert torch.equal(before.state["sum"], after.state["sum"])
+    after = snapshot(system)
+    for name, value in before.items():
+        assert torch.equal(after[name], value) == (not name.startswith("users."))
 
 
 @by_variant
 def test_output_is_in_table_order_whatever_the_order_of_keys_and_features_of_no_table_are_ignored(
     variant: str, device: torch.device
 ) -> None:
-    system, plain = started(variant, device, OptimizerKind.SGD)
+    system = started(variant, device, OptimizerKind.SGD)
     batch = ragged(6, shuffle_keys=False)
     backwards = batch.permute(list(reversed(range(len(batch.keys())))))
-    stranger = torch.tensor([10**6] * 8)
     wider = KeyedJaggedTensor(
         ["stranger", *batch.keys()],
-        torch.cat([stranger, batch.values()]),
+        torch.cat([torch.tensor([10**6] * 8), batch.values()]),
         lengths=torch.cat([torch.ones(8, dtype=torch.int64), batch.lengths()]),
     )
-    expected = plain.pooled(batch).float()
+    expected = PlainTraining(TABLES, system.spec.optimizer).pooled(batch).float()
     for ordered in (batch, backwards, wider, batch):
         with torch.no_grad():
             pooled = system(on_its_side(system, ordered))
         assert pooled.keys() == [name for t in TABLES for name in t.feature_names]
         assert pooled.length_per_key() == [t.embedding_dim for t in TABLES for _ in t.feature_names]
-        assert pooled.values().dtype == torch.float32
-        assert pooled.values().device.type == device.type
+        assert (pooled.values().dtype, pooled.values().device.type) == (torch.float32, device.type)
         torch.testing.assert_close(pooled.values().cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -187,7 +153,8 @@ def test_missing_features_and_weights_that_were_not_announced_are_refused(varian
 def test_ids_outside_their_table_raise_and_batches_after_them_train_as_if_nothing_had_happened(
     variant: str, device: torch.device
 ) -> None:
-    system, plain = started(variant, device, OptimizerKind.SGD)
+    kind = OptimizerKind.SGD
+    system, plain = started(variant, device, kind), PlainTraining(TABLES, optimizer(kind))
     if device.type == "cuda" and not system.ids_on_host:
         pytest.skip("on CUDA a bad id is a device assertion, after which the process cannot use the device")
     bags = {name: [[t.num_embeddings - 1]] for t in TABLES for name in t.feature_names}
@@ -196,11 +163,8 @@ def test_ids_outside_their_table_raise_and_batches_after_them_train_as_if_nothin
             for outside in (t.num_embeddings, -1):
                 with pytest.raises((IndexError, RuntimeError)):
                     system(batch_of({**bags, feature: [[outside]]}))
-    for seed in range(3):
-        batch = ragged(seed)
-        plain.step(batch, gradient_like(plain.pooled(batch), seed))
-        train(system, batch, seed)
-    assert_rows_match(system, plain, within=TOLERANCE[OptimizerKind.SGD])
+    train_beside(system, plain, map(ragged, range(3)), within=TOLERANCE[kind])
+    assert_rows_match(system, plain, within=TOLERANCE[kind])
 
 
 @by_variant
@@ -210,9 +174,8 @@ def test_stands_where_torchrecs_dlrm_wants_its_collection(
 ) -> None:
     tables = tuple(t for t in TABLES if t.embedding_dim == 16)
     torch.manual_seed(0)
-    system = build(variant, device=device, kind=kind, tables=tables)
-    plain = PlainTraining(tables, optimizer(kind))
-    plain.start(system)
+    system = started(variant, device, kind, tables=tables)
+    before = snapshot(system)
     model = DLRM(
         embedding_bag_collection=system,
         dense_in_features=3,
@@ -221,7 +184,6 @@ def test_stands_where_torchrecs_dlrm_wants_its_collection(
         dense_device=device,
     )
     assert {p.shape[0] for p in model.parameters()} <= {8, 16, 1}  # layers of the MLPs, no table
-    assert not list(system.parameters())
     dense_optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     labels = torch.tensor([0.0, 1.0] * 4, device=device)
     dense = torch.randn(8, 3, device=device)
@@ -235,12 +197,10 @@ def test_stands_where_torchrecs_dlrm_wants_its_collection(
         dense_optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
-    assert {f"sparse.embedding_bags.{t.name}.weight" for t in tables} <= set(
-        nn.ModuleDict({"sparse": system}).state_dict()
-    )
+    state = nn.ModuleDict({"sparse": system}).state_dict()
+    assert {f"sparse.embedding_bags.{t.name}.weight" for t in tables} <= set(state)
     touched = batch.to_dict()["shops"].values().unique()
-    now = system.read_rows("shops", touched).weights
-    assert not torch.allclose(now, plain.weights["shops"][touched].float())
+    assert not torch.allclose(snapshot(system)["shops.weight"][touched], before["shops.weight"][touched])
 
 
 @by_variant
@@ -251,23 +211,17 @@ def test_sgd_on_a_cpu_equals_the_reference_bitwise_whatever_the_learning_rate(va
         pytest.skip("fbgemm before 1.8 rounds learning rate x gradient before it subtracts")
     if lr != 1.0 and variant == "colossalai_cache":
         pytest.skip("torch's SGD may round learning rate x gradient before it subtracts")
-    cpu = torch.device("cpu")
     tables = (table("left", 37, 16), table("right", 11, 16))
     systems = []
     for name in (variant, "reference"):
-        found, spec = spec_of(name, device=cpu, tables=tables)
-        if found.support(spec).verdict is Verdict.UNSUPPORTED:
-            pytest.skip(f"{name}: {found.support(spec).reason}")
-        system = found(replace(spec, optimizer=replace(spec.optimizer, lr=lr)))
+        found, spec = runnable(name, device=torch.device("cpu"), tables=tables)
+        systems.append(found(replace(spec, optimizer=replace(spec.optimizer, lr=lr))))
         for number, one in enumerate(tables):
             rows = torch.randn(one.num_embeddings, 16, generator=torch.Generator().manual_seed(number))
-            system.load_rows(one.name, 0, Rows(rows))
-        systems.append(system)
+            systems[-1].load_rows(one.name, 0, Rows(rows))
     generator = torch.Generator().manual_seed(0)
     for step in range(5):
         ids = {t.name: torch.randint(0, t.num_embeddings, (64, 1), generator=generator).tolist() for t in tables}
         ours, theirs = (train(system, batch_of(ids), step) for system in systems)
         assert torch.equal(ours, theirs)
-    for one in tables:
-        everything = torch.arange(one.num_embeddings)
-        assert torch.equal(*(system.read_rows(one.name, everything).weights for system in systems))
+    assert_same(*map(snapshot, systems))

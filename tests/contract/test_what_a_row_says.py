@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
-from scenes import TABLES, UNIFORM, build
+from scenes import build
 from torch import Tensor
 
 from systems import selection
@@ -15,16 +14,18 @@ from systems.fbgemm.tbe_system import TBEHolder
 from systems.fbgemm.uvm import FbgemmUVM
 
 CPU = torch.device("cpu")
-ALIKE = [
-    ("fbgemm_uvm", "full_gpu"),
-    ("fbgemm_uvm[memory=managed]", "full_gpu"),
-    ("fbgemm_uvm_caching", "full_gpu"),
-    ("fbgemm_uvm_caching[policy=lfu]", "full_gpu"),
-    ("fbgemm_uvm_caching[prefetch=on]", "full_gpu"),
-    ("cpu_embeddings", "full_gpu"),
-    ("torchrec_uvm_caching", "torchrec_uvm"),
-    ("torchrec_uvm_caching[policy=lfu]", "torchrec_uvm"),
-]
+ALIKE = {
+    "fbgemm_uvm": "full_gpu",
+    "fbgemm_uvm[memory=managed]": "full_gpu",
+    "fbgemm_uvm_caching": "full_gpu",
+    "fbgemm_uvm_caching[policy=lfu]": "full_gpu",
+    "fbgemm_uvm_caching[prefetch=on]": "full_gpu",
+    "cpu_embeddings": "full_gpu",
+    "torchrec_uvm_caching": "torchrec_uvm",
+    "torchrec_uvm_caching[policy=lfu]": "torchrec_uvm",
+}
+"""System by system that computes the same on a CPU."""
+OF_THEIR_OWN = ["torchrec_uvm_caching[prefetch=on]", *(name for name in selection.ALL if name not in ALIKE)]
 UNUSED_ON_A_CPU = {
     # how UVM is allocated, what the cache evicts, and where its statistics go
     *("uvm_host_mapped", "cache_algorithm", "uvm_cache_stats", "local_uvm_cache_stats", "last_uvm_cache_print_state"),
@@ -50,7 +51,7 @@ def _fact(value: object, name: str) -> object:
 
 
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
-@pytest.mark.parametrize(("one", "other"), ALIKE)
+@pytest.mark.parametrize(("one", "other"), ALIKE.items())
 def test_systems_that_compute_alike_on_a_cpu_have_equal_tbes(one: str, other: str, kind: OptimizerKind) -> None:
     ours, theirs = (build(name, device=CPU, kind=kind) for name in (one, other))
     assert ours.placement.same_kernel_as == other
@@ -59,52 +60,35 @@ def test_systems_that_compute_alike_on_a_cpu_have_equal_tbes(one: str, other: st
     assert [facts(tbe) for tbe in ours.tbes] == [facts(tbe) for tbe in theirs.tbes]
 
 
-def test_torchrec_told_to_prefetch_is_something_else_on_a_cpu_too() -> None:
-    several, single = (
-        build("torchrec_uvm_caching[prefetch=on]", device=CPU, tables=tables) for tables in (TABLES, UNIFORM)
-    )
-    assert isinstance(several, TBEHolder)
-    assert len(several.tbes) == 3  # one per width of the tables that are summed, where torchrec_uvm has one
-    assert several.placement.same_kernel_as is None
-    assert single.placement.same_kernel_as is None
-
-
-@pytest.mark.parametrize("name", ["reference", "full_gpu", "freq_cache", "torchrec_uvm", "hot_split"])
+@pytest.mark.parametrize("name", OF_THEIR_OWN)
 def test_systems_with_a_way_of_their_own_compute_as_no_other(name: str) -> None:
     assert build(name, device=CPU).placement.same_kernel_as is None
 
 
-def test_what_is_not_as_the_baseline_has_it_or_may_do_more_computes_as_no_other() -> None:
+def test_subclass_that_may_do_more_computes_as_no_other() -> None:
     class Slower(FbgemmUVM):
         """Might do anything in its forward."""
 
-    system = build("fbgemm_uvm", device=CPU)
-    assert Slower(system.spec).placement.same_kernel_as is None
-    assert isinstance(system, TBEHolder)
-    system.tbes[0].bounds_check_mode_int = BoundsCheckMode.NONE.value
-    assert system.placement.same_kernel_as is None
+    assert Slower(build("fbgemm_uvm", device=CPU).spec).placement.same_kernel_as is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize("name", selection.ALL)
-def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
-    assert build(name, device=torch.device("cuda")).placement.same_kernel_as is None
+def test_every_system_is_its_own_on_a_gpu(name: str, device: torch.device) -> None:
+    assert build(name, device=device).placement.same_kernel_as is None
 
 
 @pytest.mark.parametrize(
     ("name", "knew", "busy"),
     [
-        ("reference", "nothing", False),
         ("full_gpu", "nothing", False),
         ("no_embeddings", "nothing", False),
         ("freq_cache", "training frequencies", False),
         ("freq_cache[policy=lfu]", "the past", False),
-        ("colossalai_cache", "training frequencies", False),
         ("colossalai_cache[policy=lfu]", "training frequencies, the past", False),
         ("freq_cache[policy=lru,look_ahead=1]", "the past, next batch", True),
         ("freq_cache[look_ahead=16]", "training frequencies, next 16 batches", True),
         ("freq_cache[tier=file]", "training frequencies", True),
-        ("cpu_embeddings", "nothing", False),
         ("hot_split", "training frequencies", False),
     ],
 )
@@ -122,5 +106,4 @@ def test_cache_in_front_of_uvm_knows_the_past_where_there_is_one(name: str, devi
     assert (plain.slots == 0) is on_cpu
     assert plain.prior_knowledge == ("nothing" if on_cpu else "the past")
     assert prefetching.prior_knowledge == ("nothing" if on_cpu else "the past, next batch")
-    assert not plain.busy_between_steps
-    assert prefetching.busy_between_steps is not on_cpu
+    assert (plain.busy_between_steps, prefetching.busy_between_steps) == (False, not on_cpu)

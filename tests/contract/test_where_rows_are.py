@@ -8,8 +8,6 @@ from scenes import CACHES, EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, o
 from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Tier
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
-
-
 ROWS_BYTES = sum(4 * t.num_embeddings * t.embedding_dim for t in TABLES)
 ROWS = sum(t.num_embeddings for t in TABLES)
 
@@ -19,25 +17,17 @@ def bytes_of(system: EmbeddingSystem, purpose: MemoryUse) -> dict[Tier, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("variant", ["reference", "full_gpu"])
-def test_systems_without_offload_keep_rows_and_state_on_the_device(
+@pytest.mark.parametrize("variant", ["reference", "full_gpu", *UVM])
+def test_systems_without_a_cache_of_ours_keep_each_row_once(
     variant: str, kind: OptimizerKind, device: torch.device
 ) -> None:
     system = build(variant, device=device, kind=kind)
+    tier = Tier.HOST if variant in UVM else Tier.DEVICE
     state = sum(t.num_embeddings * optimizer(kind).state_bytes(t.embedding_dim) for t in TABLES)
-    assert bytes_of(system, MemoryUse.ROWS) == {Tier.DEVICE: ROWS_BYTES}
-    assert bytes_of(system, MemoryUse.STATE) == ({Tier.DEVICE: state} if state else {})
-
-
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
-@pytest.mark.parametrize("variant", UVM)
-def test_uvm_systems_keep_rows_on_the_host(variant: str, kind: OptimizerKind, device: torch.device) -> None:
-    system = build(variant, device=device, kind=kind)
-    rows = bytes_of(system, MemoryUse.ROWS)
-    assert rows[Tier.HOST] == ROWS_BYTES
-    if device.type == "cpu":
-        assert rows == {Tier.HOST: ROWS_BYTES}
-        assert bytes_of(system, MemoryUse.STATE) == ({Tier.HOST: 4 * ROWS} if kind is ADAGRAD else {})
+    assert bytes_of(system, MemoryUse.ROWS)[tier] == ROWS_BYTES
+    if variant not in UVM or device.type == "cpu":  # a GPU has row-wise state and the cache
+        assert bytes_of(system, MemoryUse.ROWS) == {tier: ROWS_BYTES}
+        assert bytes_of(system, MemoryUse.STATE) == ({tier: state} if state else {})
 
 
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
@@ -74,15 +64,14 @@ def test_memory_does_not_grow_with_training(variant: str, device: torch.device) 
 
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
-def test_on_a_cpu_nothing_is_ranked_as_offload_but_rows_on_a_drive(variant: str) -> None:
-    placement = build(variant, device=torch.device("cpu")).placement
+def test_offload_systems_say_so_and_on_a_cpu_only_rows_on_a_drive_are_offloaded(
+    variant: str, device: torch.device
+) -> None:
+    placement = build(variant, device=device).placement
+    if device.type == "cuda":
+        assert placement.offloads == (variant not in ("reference", "full_gpu"))
+        return
     assert (placement.label == "host-resident") == (variant in UVM or variant == "cpu_embeddings")
     assert placement.label
     assert "device" not in placement.label
     assert placement.offloads == (variant in ("mapped_table", "rocksdb_table"))
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("variant", [v for v in EVERY_VARIANT if v not in ("reference", "full_gpu")])
-def test_on_cuda_offload_systems_say_so(variant: str, device: torch.device) -> None:
-    assert build(variant, device=device).placement.offloads

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 
 import torch.distributed as dist
 
@@ -89,16 +90,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Prints:
-    """A target of make that installs or takes minutes: the commands that it prints exist, this one among them."""
-
-    command: str
-    options: str = ""
-
-
-@dataclass(frozen=True)
 class Elsewhere:
-    """Run by another test, which names the program."""
+    """Run by another test, which names the program, or by one in a folder."""
 
     test: str
     program: str
@@ -111,7 +104,7 @@ class NotHere:
     reason: str
 
 
-Rule = Run | Prints | Elsewhere | NotHere
+Rule = Run | Elsewhere | NotHere
 
 
 class Checkout:
@@ -159,11 +152,11 @@ class Checkout:
             self._done[command] = output
         return self._done[command]
 
-    def printed(self, command: str, options: str = "") -> list[str]:
+    def printed(self, command: str) -> list[str]:
         """Commands that a `make` would run."""
         environment = {name: value for name, value in os.environ.items() if name not in _BY_MAKE}
         done = subprocess.run(
-            ["bash", "-c", f"{command} --dry-run {options}"],
+            ["bash", "-c", f"{command} --dry-run"],
             cwd=self.folder,
             env=environment,
             capture_output=True,
@@ -207,22 +200,20 @@ def run_python(words: list[str], folder: Path) -> tuple[int, str]:
     return 0, output.getvalue()
 
 
+def module_of(path: Path) -> ModuleType:
+    """Import a program that lies in no package."""
+    spec = importlib.util.spec_from_file_location(f"program_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
+    spec.loader.exec_module(made)
+    return made
+
+
 def _leave_group() -> None:
     """End torchrec's group, which a process of its own would take with it."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def known(line: str) -> bool:
-    """Whether a line that make prints runs something that is there."""
-    line = re.sub(r"^(?:\w+=\S+ )+", "", line)
-    if module := re.match(r"python -m ([\w.]+)", line):
-        return importlib.util.find_spec(module[1]) is not None
-    if script := re.match(r"python (\S+\.py)", line):
-        return (ROOT / script[1]).is_file()
-    if program := re.match(r"\.venv/bin/([\w-]+)", line):
-        return (Path(sys.executable).parent / program[1]).exists()
-    return shutil.which(line.split(maxsplit=1)[0]) is not None
 
 
 def _runs_of_this_machine(at: str, names: list[str]) -> set[str]:

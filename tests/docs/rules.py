@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from tests.docs.commands import (
-    Elsewhere,
-    NotHere,
-    Prints,
-    Rule,
-    Run,
-    commands,
-)
+from pathlib import Path
 
-MICROBENCH = "python -m pytest tests/bench --benchmark-enable --benchmark-only"
+from tests.docs.commands import Elsewhere, NotHere, Rule, Run, commands
+
 SMOKE = "--scale smoke"
 CELL = f"{SMOKE} --workloads avazu --systems freq_cache"
 REAL = f"{SMOKE} --batch-size 64 --systems freq_cache"
@@ -26,10 +20,6 @@ MAIN, BRANCH = (
 FEW = Run(
     add=f"{SMOKE} --workloads avazu --systems full_gpu,torchrec_uvm", swap={"--rounds 3": "--rounds 1"}, says="full_gpu"
 )
-CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
-NO_TF32 = {command: {"--tf32 ": ""} for command in CUDA if "--tf32 " in command}
-AVAZU = next(command for command in CUDA if "--workloads avazu " in command)
-RATIOS = [command for command in commands() if command.startswith("python results/microbench/ratio_gate.py ")]
 APPROXIMATE = (
     "python run_bench.py --systems approximate --workloads criteo_kaggle --optimizer rowwise_adagrad --steps 1000 "
     "--rounds 3"
@@ -37,18 +27,32 @@ APPROXIMATE = (
 ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
 
 RULES: dict[str, Rule] = {
+    # those without a line of their own below: runs are planned, programs that made records are tested with them
+    **{
+        command: Run(
+            add="--dry-run",
+            swap={part: "" for part in ("--device cuda ", "--tf32 ") if part in command},
+            after=(PREPARED,) if "--data-dir data" in command else (),
+            says=" x ",
+        )
+        for command in commands()
+        if command.startswith(("python run_bench.py ", "make bench "))
+    },
+    **{
+        command: Elsewhere("tests/unit/results", Path(command.split()[1]).stem)
+        for command in commands()
+        if command.startswith("python results/")
+    },
     # make
     "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
-    "make test": Prints("python -m pytest --numprocesses"),
-    "make test-all": Prints("python -m pytest --numprocesses"),
+    **dict.fromkeys(("make test", "make test-all"), NotHere("the tests, of which this is one")),
     "make test-virtual-cuda": NotHere("installs torch's and fbgemm's builds for CUDA, 9 GB"),
-    "make microbench": Prints(MICROBENCH),
-    'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
-    'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
-    'make microbench ARGS="--benchmark-json=run1.json"': Prints(MICROBENCH),
-    'make microbench ARGS="-k generator"': Prints(MICROBENCH),
-    "make setup": Prints("python -m pip install", options="--always-make"),
-    "make setup TORCH=2.14": Prints("-c requirements/torch-2.14.txt", options="--always-make"),
+    **{
+        command: NotHere("takes minutes; make test runs each benchmark once")
+        for command in commands()
+        if command.startswith("make microbench")
+    },
+    **dict.fromkeys(("make setup", "make setup TORCH=2.14"), NotHere("installs packages")),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="2 rounds x 2 builds"),
     'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
         add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
@@ -56,19 +60,6 @@ RULES: dict[str, Rule] = {
     'make bench ARGS="--list"': Run(says="criteo_kaggle"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
-    'make bench ARGS="--tier disk"': Run(add="--dry-run", says="mapped_table x criteo_1tb"),
-    "python run_bench.py --tier disk --workloads criteo_kaggle": Run(add="--dry-run", says="134,217,728 B"),
-    "python run_bench.py --tier disk --workloads criteo_kaggle --host-budget 128MiB,256MiB,512MiB": Run(
-        add="--dry-run", says="536,870,912 B"
-    ),
-    "python run_bench.py --tier disk --workloads criteo_kaggle --systems "
-    '"full_ram,freq_cache[tier=file],freq_cache[levels=2,tier=file],mapped_table,rocksdb_table" '
-    "--device-budget 64MiB --host-budget 256MiB": Run(
-        add="--dry-run", says="freq_cache[levels=2,tier=file] x criteo_kaggle"
-    ),
-    "python run_bench.py --tier disk --workloads criteo_kaggle --scale full": Run(
-        add="--dry-run", says="1,073,741,824 B"
-    ),
     "python run_bench.py --list": Run(says="Approximate: "),
     APPROXIMATE: Run(
         add=SMOKE,
@@ -79,9 +70,6 @@ RULES: dict[str, Rule] = {
         },
         says="quality against bytes",
     ),
-    "python run_bench.py --systems all,no_embeddings --rounds 3": Run(
-        add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
-    ),
     "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(
         "tests/docs/test_adding_a_system.py", "one_table"
     ),
@@ -91,9 +79,6 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems all --data-dir data --workloads shop": Run(
         add=REAL, after=(PREPARED_SHOP,), says="shop"
     ),
-    "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 1": Run(
-        add=f"{SMOKE} --dry-run", says="freq_cache x criteo_kaggle@drift"
-    ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
         "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
     ),
@@ -102,21 +87,14 @@ RULES: dict[str, Rule] = {
         swap={"--scale small": "--scale smoke", "--steps 4000": "--steps 40"},
         says="no_embeddings",
     ),
-    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@growth'": Run(
-        add="--dry-run", says="freq_cache x avazu@growth"
-    ),
-    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
-        add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
-    ),
     # several devices
-    'make bench ARGS="--ranks 2"': Run(add="--dry-run", says="torchrec_uvm_caching x criteo_1tb"),
     "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
         add="--workloads avazu --systems freq_cache", says="ranks on one machine"
     ),
     "python run_bench.py --systems all --ranks 8 --nnodes 2 --rdzv-endpoint node0:29400 --device cuda --out "
     "results/node0": NotHere("needs two machines with GPUs"),
     "torchrun --standalone --nproc-per-node 2 docs/examples/train_dlrm_ranks_cached.py": Elsewhere(
-        "tests/docs/test_ranks_example.py", "train_dlrm_ranks_"
+        "tests/docs/test_examples.py", "train_dlrm_ranks_"
     ),
     # datasets
     PREPARED: Run(leaves=("data/criteo_kaggle/manifest.json",)),
@@ -186,9 +164,6 @@ RULES: dict[str, Rule] = {
     "python -m suite curves --workload shop --data-dir data --batch-size 4096 --counted counted.json": Elsewhere(
         "tests/unit/suite/simulate/test_counted.py", "--counted"
     ),
-    "python results/simulate/torchrec_planner.py --out results/simulate/torchrec_planner.json": Elsewhere(
-        "tests/unit/results/simulate/test_torchrec_planner.py", "torchrec_planner.main"
-    ),
     "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="bound"
@@ -218,42 +193,15 @@ RULES: dict[str, Rule] = {
     "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
     # on a CUDA device
-    **{
-        command: Run(add="--dry-run", swap={"--device cuda ": "", **NO_TF32.get(command, {})}, says=" x criteo_")
-        for command in CUDA
-    },
-    AVAZU: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache[look_ahead=4] x avazu"),
-    "python results/cuda/half_hour.py --minutes 9.5": Elsewhere(
-        "tests/unit/results/cuda/test_half_hour.py", "half_hour.main"
-    ),
-    "python results/cuda/exchange_rates.py --out results/cuda/exchange_rates.json": Elsewhere(
-        "tests/unit/results/cuda/test_exchange_rates.py", "exchange_rates.main"
-    ),
     "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
     'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
     "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
     "python results/simulate/fbgemm_statistics.py --out results/cuda/fbgemm_statistics.json": NotHere(
         "needs a CUDA device"
     ),
-    'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=4]" '
-    "--out results/cuda/step_profile.json": Elsewhere(
-        "tests/unit/results/cache/test_step_profile.py", "step_profile.main"
-    ),
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
     "python docs/figures/simulation_tables.py --write": Run(),
     "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
-    **{command: Elsewhere("tests/unit/results/microbench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
-    "python results/streams/learnable.py": Elsewhere("tests/unit/results/streams/test_learnable.py", "learnable.main"),
-    "python results/tracks/drift_board.py --out results/tracks": Elsewhere(
-        "tests/unit/results/tracks/test_track_figures.py", "drift_board.main"
-    ),
-    "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),
-    "python results/streams/sample_statistics.py": Elsewhere(
-        "tests/unit/results/streams/test_fidelity.py", "sample_statistics"
-    ),
-    "python results/streams/fit_profiles.py": Elsewhere(
-        "tests/unit/results/streams/test_fit_profiles.py", "fit_profiles"
-    ),
 }

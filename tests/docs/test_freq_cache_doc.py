@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec import EmbeddingBagConfig
 from torchrec.types import DataType
 
 from systems.contract import MemoryUse, OptimizerKind, SparseOptimizer, Tier
@@ -24,13 +21,13 @@ from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_map import SPARE
+from tests.docs.commands import module_of
 from workloads.streams.synthetic import SyntheticWorkload
 
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "freq-cache-torchrec"))
-FIGURE = DOCS / "figures" / "freq_cache.py"
 UNITS = {"GiB": (2**30, ".2f"), "MiB": (2**20, ".1f")}
 
 
@@ -56,18 +53,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield names
 
 
-@pytest.fixture(scope="module")
-def figure() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("freq_cache_figure", FIGURE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
 def test_the_code_of_the_page_does_what_it_says(ran: dict[str, Any]) -> None:
     assert 0.2 < ran["hit_rate"] < 1
     assert ran["fetched_bytes"] > 0
@@ -89,21 +74,8 @@ def test_a_migrated_model_trains_on_as_the_one_that_it_came_from(ran: dict[str, 
         torch.testing.assert_close(migrated.state_dict()[name], trained.state_dict()[name], rtol=0, atol=1e-5)
 
 
-def test_a_saved_optimizer_gives_the_learning_rate_back(ran: dict[str, Any]) -> None:
-    other = CachedEmbeddingBagCollection(
-        ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.1), cache_ratio=0.1
-    )
-    other.fused_optimizer.load_state_dict(ran["resumed"].fused_optimizer.state_dict())
-    assert other.fused_optimizer.param_groups[0]["lr"] == ran["resumed"].fused_optimizer.param_groups[0]["lr"]
-
-
 def test_measured_figures_are_those_of_the_records() -> None:
-    spec = importlib.util.spec_from_file_location("cache_table", DOCS / "figures" / "cache_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.table() in section("Measured")
+    assert module_of(DOCS / "figures" / "cache_table.py").table() in section("Measured")
 
 
 def test_look_ahead_beside_training_is_that_of_the_records() -> None:
@@ -237,20 +209,12 @@ def test_first_rows_are_uniform_within_the_stated_bound(ran: dict[str, Any]) -> 
         assert not zero[name].any()
 
 
-def test_a_second_lookup_before_backward_is_refused(ran: dict[str, Any]) -> None:
-    system = CachedEmbeddingBagCollection(
-        ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), cache_ratio=0.1
-    )
-    features = KeyedJaggedTensor(["user", "item"], torch.zeros(2, dtype=torch.int64), lengths=torch.tensor([1, 1]))
-    waiting = system(features)
-    with pytest.raises(RuntimeError, match="backward"):
-        system(features)
-    waiting.values().sum().backward()
-
-
-def test_misses_stated_are_those_of_the_figure(figure: ModuleType) -> None:
+def test_misses_stated_are_those_of_the_figure(tmp_path: Path) -> None:
+    figure = module_of(DOCS / "figures" / "freq_cache.py")
     text = section("What policy and look-ahead save")
     measured = figure.measure(ratios=(0.005, 0.01))
+    figure.draw(measured, tmp_path / "freq_cache.svg")
+    assert "<svg" in (tmp_path / "freq_cache.svg").read_text()
     for look_ahead, *stated in tables(text)[0]:
         shares = [measured.misses[policy, int(look_ahead)][1] / measured.bound[1] for policy in figure.POLICIES]
         assert [f"{share:.2f}" for share in shares] == stated
@@ -258,16 +222,6 @@ def test_misses_stated_are_those_of_the_figure(figure: ModuleType) -> None:
     assert f"{measured.unique_ids:,.0f} distinct rows" in text
     assert f"misses {100 * measured.bound[0]:.0f} %" in text
     assert measured.unique_ids / int(0.005 * measured.rows) == pytest.approx(0.5, abs=0.05)
-
-
-def test_figure_is_the_same_file_every_time_and_written_where_asked(figure: ModuleType, tmp_path: Path) -> None:
-    before = figure.OUTPUT.stat()
-    measured = figure.measure(max_rows=20_000, batch_size=16, batches=30, ratios=(0.1, 0.2))
-    drawn = [tmp_path / "first.svg", tmp_path / "second.svg"]
-    for path in drawn:
-        figure.draw(measured, path)
-    assert drawn[0].read_bytes() == drawn[1].read_bytes()
-    assert figure.OUTPUT.stat().st_mtime_ns == before.st_mtime_ns
 
 
 def _evaluated(formula: str, dim: int) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -13,32 +11,22 @@ from suite.__main__ import app
 from suite.advise.advise import Advice
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.results import Simulation
+from tests.docs.commands import module_of
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "simulation_tables", ROOT / "docs" / "figures" / "simulation_tables.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+TABLES = module_of(ROOT / "docs" / "figures" / "simulation_tables.py")
 
 
 @pytest.mark.parametrize(("name", "lines"), [("optimal", 20), ("planner", 10)])
 def test_the_table_of_a_page_is_that_of_its_record(name: str, lines: int) -> None:
-    made = tables()
-    page, table = made.TABLES[name]
-    _, on_page, _ = made.block(page.read_text(encoding="utf-8"), name)
+    page, table = TABLES.TABLES[name]
+    _, on_page, _ = TABLES.block(page.read_text(encoding="utf-8"), name)
     assert on_page == table()
     assert len(on_page.splitlines()) > lines
 
 
 def test_the_page_says_what_our_division_saves_beside_torchrecs_plan() -> None:
-    page, _ = tables().TABLES["planner"]
+    page, _ = TABLES.TABLES["planner"]
     rows = [line.split("|")[5:8] for line in page.read_text(encoding="utf-8").splitlines() if line.count("|") == 9]
     counts = [[float(cell.replace(",", "")) for cell in row] for row in rows if row[0].strip()[:1].isdigit()]
     saved = sorted(100 * (1 - ours / has) for has, _, ours in counts)
@@ -48,7 +36,7 @@ def test_the_page_says_what_our_division_saves_beside_torchrecs_plan() -> None:
 
 
 def test_the_record_of_the_page_has_every_policy_at_every_size() -> None:
-    simulation = Simulation.model_validate_json(tables().RECORD.read_text(encoding="utf-8"))
+    simulation = Simulation.model_validate_json(TABLES.RECORD.read_text(encoding="utf-8"))
     wanted = [str(policy) for policy in parse_policies("all")]
     assert list(simulation.configuration.policies) == wanted
     assert [row.policy for row in simulation.rows] == wanted * 7

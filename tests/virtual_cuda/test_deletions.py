@@ -22,7 +22,7 @@ ROOT = HERE.parents[1]
 STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
 PIPELINE = "systems/freq_cache/pipeline.py"
 NOW = "torch.cuda.current_stream"
-DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm_cache.py"
+DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm.py"
 
 
 class Deletion(NamedTuple):

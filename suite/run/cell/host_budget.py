@@ -28,7 +28,7 @@ from suite.run.cell.training import TOGETHER, build_trainer, tables_of
 from suite.run.memory_group import MemoryGroup
 from suite.run.worker import Reporter
 from systems.contract import EmbeddingSystem, SystemSpec
-from systems.full_gpu import FullRAM
+from systems.fbgemm.tbe_system import FullRAM
 
 _STEPS = 8
 """Training steps with few rows, with the MLPs and without: enough to reach the peak of temporary memory."""

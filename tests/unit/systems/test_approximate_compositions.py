@@ -4,21 +4,18 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torchrec import EmbeddingBagConfig
 
 from systems import registry, selection
-from systems.approximate.composition import Composition, salt_of
+from systems.approximate.composed import Composition, salt_of
 from systems.approximate.hashed import HashedRows, hash_ids
-from systems.approximate.qr import QuotientRemainder
+from systems.approximate.qr import QuotientRemainder, SummedQuotientRemainder
 from systems.approximate.tt_rec import TensorTrain
 from systems.selection import parse_systems
+from tests.contract.scenes import table
 
 few_rows = st.integers(1, 80)
 dims = st.sampled_from([4, 8, 12, 16, 20, 28, 32])
-
-
-def table(rows: int, dim: int, name: str = "t") -> EmbeddingBagConfig:
-    return EmbeddingBagConfig(name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[name])
+shares = st.sampled_from([4, 16, 64])
 
 
 def parameters_and_rows(made: Composition) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -32,26 +29,22 @@ def parameters_and_rows(made: Composition) -> tuple[dict[str, np.ndarray], np.nd
 
 @given(few_rows, dims, st.integers(1, 5))
 def test_row_of_a_tensor_train_is_the_product_of_a_slice_of_each_core(rows, dim, rank):
-    made = TensorTrain(table(rows, dim), rank)
+    made = TensorTrain(table("t", rows, dim), rank)
     parameters, found = parameters_and_rows(made)
     (n1, n2, n3), (d1, d2, d3) = made.bases, made.dims
-    cores = (
-        parameters["first"].reshape(n1, d1, rank),
-        parameters["middle"].reshape(n2, rank, d2, rank),
-        parameters["last"].reshape(n3, rank, d3),
-    )
+    first = parameters["first"].reshape(n1, d1, rank)
+    middle = parameters["middle"].reshape(n2, rank, d2, rank)
+    last = parameters["last"].reshape(n3, rank, d3)
     for row in range(rows):
         i1, rest = divmod(row, n2 * n3)
         i2, i3 = divmod(rest, n3)
-        block = np.zeros((d1, d2, d3))
-        for b in range(d2):
-            block[:, b, :] = cores[0][i1] @ cores[1][i2, :, b, :] @ cores[2][i3]
+        block = np.stack([first[i1] @ middle[i2, :, b, :] @ last[i3] for b in range(d2)], axis=1)
         np.testing.assert_allclose(found[row], block.reshape(-1), rtol=0, atol=1e-4)
 
 
 @given(st.integers(1, 10**12), dims)
 def test_bases_and_blocks_of_a_tensor_train_hold_every_row_and_little_more(rows, dim):
-    made = TensorTrain(table(rows, dim), 2)
+    made = TensorTrain(table("t", rows, dim), 2)
     assert rows <= np.prod(made.bases) <= rows * 1.5 + 8
     assert np.prod(made.dims) == dim
     assert made.dims[1] == min(made.dims)
@@ -59,20 +52,19 @@ def test_bases_and_blocks_of_a_tensor_train_hold_every_row_and_little_more(rows,
     assert all(0 <= digit < base for digit, base in zip(ends, made.bases, strict=True))
 
 
-@given(few_rows, dims, st.sampled_from([4, 16, 64]))
+@given(few_rows, dims, shares)
 def test_row_of_quotient_and_remainder_is_the_product_or_sum_of_two_rows(rows, dim, collisions):
-    for multiply, combine in ((True, np.multiply), (False, np.add)):
-        parameters, found = parameters_and_rows(QuotientRemainder(table(rows, dim), collisions, multiply=multiply))
-        for row in range(rows):
-            parts = parameters["quotient"][row // collisions], parameters["remainder"][row % collisions]
-            np.testing.assert_array_equal(found[row], combine(*parts))
+    ids = np.arange(rows)
+    for definition, combine in ((QuotientRemainder, np.multiply), (SummedQuotientRemainder, np.add)):
+        parameters, found = parameters_and_rows(definition(table("t", rows, dim), collisions))
+        parts = parameters["quotient"][ids // collisions], parameters["remainder"][ids % collisions]
+        np.testing.assert_array_equal(found, combine(*parts))
         assert len(np.unique(found, axis=0)) == rows
 
 
-@given(few_rows, dims, st.sampled_from([4, 16, 64]))
+@given(few_rows, dims, shares)
 def test_rows_of_one_hash_are_one_row(rows, dim, compression):
-    made = HashedRows(table(rows, dim), compression)
-    parameters, found = parameters_and_rows(made)
+    parameters, found = parameters_and_rows(HashedRows(table("t", rows, dim), compression))
     assert len(parameters["buckets"]) == -(-rows // compression)
     buckets = hash_ids(torch.arange(rows), salt_of("t")) % len(parameters["buckets"])
     np.testing.assert_array_equal(found, parameters["buckets"][buckets.numpy()])
@@ -94,19 +86,16 @@ def test_hash_is_the_finalizer_of_splitmix64(ids, salt):
 
 
 def test_ids_that_meet_in_one_table_do_not_meet_in_another():
-    ids = torch.arange(20_000)
-    one, other = (hash_ids(ids, salt_of(name)) % 100 for name in ("users", "shops"))
-    meet = (one.view(-1, 2)[:, 0] == one.view(-1, 2)[:, 1]).nonzero().flatten()
-    also = (other.view(-1, 2)[meet, 0] == other.view(-1, 2)[meet, 1]).sum()
-    assert len(meet) > 60
-    assert also <= 8  # 1 in 100 by chance
+    users, shops = (hash_ids(torch.arange(20_000), salt_of(name)).view(-1, 2) % 100 for name in ("users", "shops"))
+    meet = users[:, 0] == users[:, 1]
+    assert meet.sum() > 60
+    assert (meet & (shops[:, 0] == shops[:, 1])).sum() <= 8  # 1 in 100 by chance
 
 
 def test_one_word_stands_for_the_approximate_systems_and_the_exact_one_beside_them():
-    names = [str(variant) for variant in parse_systems("approximate")]
-    assert names[0] == "full_gpu"
-    assert names == list(selection.GROUPS["approximate"])
-    assert set(registry.APPROXIMATE) <= set(names)
+    variants = parse_systems("approximate")
+    assert [str(variant) for variant in variants] == list(selection.GROUPS["approximate"])
+    assert {variant.name for variant in variants} == {"full_gpu", "freq_cache", *registry.APPROXIMATE}
     assert not set(registry.APPROXIMATE) & {variant.name for variant in parse_systems("all")}
-    for variant in parse_systems("approximate"):
+    for variant in variants:
         registry.load(variant)

@@ -1,79 +1,62 @@
 """Rows divided for good between the device and the host: which are hot, what they weigh, what is missed."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from systems.contract import Counters, MemoryUse, OptimizerKind, Rows, SystemSpec, Tier, Verdict
 from systems.hot_split import HotSplit, hot_rows
 from systems.reference import ReferenceSystem
-from tests.contract.scenes import table
-from tests.unit.systems.specs import batch, spec
+from tests.contract.scenes import assert_same, batch_of, snapshot, table
+from tests.unit.systems.specs import spec
 
 A, B = table("a", 5, 4), table("b", 3, 8, "b1", "b2")
-FREQUENCIES = {"a": torch.tensor([0, 7, 7, 100, 2]), "b": torch.tensor([7, 50, 0])}
+FREQUENCIES = {"a": [0, 7, 7, 100, 2], "b": [7, 50, 0]}
+ADAGRAD = OptimizerKind.ADAGRAD
 
 
-def setting(*tables: object, **choices: object) -> SystemSpec:
-    return replace(spec(*(tables or (A, B)), device="cpu", **choices), frequencies=FREQUENCIES)
-
-
-def hot(**choices: object) -> dict[str, list[int]]:
-    return {name: rows.nonzero().flatten().tolist() for name, rows in hot_rows(setting(**choices)).items()}
+def setting(**choices: object) -> SystemSpec:
+    return spec(A, B, device="cpu", frequencies=FREQUENCIES, **choices)
 
 
 @pytest.mark.parametrize(
-    ("ratio", "expected"),
+    ("choices", "expected"),
     [
-        (0.01, {"a": [3], "b": []}),
-        (2 / 8, {"a": [3], "b": [1]}),
-        (4 / 8, {"a": [1, 2, 3], "b": [1]}),  # of three rows that were used 7 times the first two
-        (5 / 8, {"a": [1, 2, 3], "b": [0, 1]}),
-        (1.0, {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2]}),
+        # a share of the rows of all tables
+        ({"ratio": 0.01}, {"a": [3], "b": []}),
+        ({"ratio": 2 / 8}, {"a": [3], "b": [1]}),
+        ({"ratio": 4 / 8}, {"a": [1, 2, 3], "b": [1]}),  # of three rows that were used 7 times the first two
+        ({"ratio": 5 / 8}, {"a": [1, 2, 3], "b": [0, 1]}),
+        ({"ratio": 1.0}, {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2]}),
+        # as many as fit so many bytes, their state included
+        ({"total_bytes": 32}, {"a": [3], "b": []}),
+        ({"total_bytes": 48}, {"a": [3], "b": [1]}),
+        ({"total_bytes": 79}, {"a": [1, 3], "b": [1]}),
+        ({"total_bytes": 80}, {"a": [1, 2, 3], "b": [1]}),
+        ({"total_bytes": 10_000}, {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2]}),
+        ({"total_bytes": 96, "kind": ADAGRAD}, {"a": [3], "b": [1]}),
+        ({"total_bytes": 95, "kind": ADAGRAD}, {"a": [3], "b": []}),
     ],
 )
-def test_ratio_takes_the_most_frequent_rows_over_all_tables(ratio: float, expected: dict[str, list[int]]) -> None:
-    assert hot(ratio=ratio) == expected
-
-
-@pytest.mark.parametrize(
-    ("total_bytes", "expected"),
-    [
-        (32, {"a": [3], "b": []}),
-        (48, {"a": [3], "b": [1]}),
-        (79, {"a": [1, 3], "b": [1]}),
-        (80, {"a": [1, 2, 3], "b": [1]}),
-        (10_000, {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2]}),
-    ],
-)
-def test_bytes_take_as_many_as_fit(total_bytes: int, expected: dict[str, list[int]]) -> None:
-    assert hot(total_bytes=total_bytes) == expected
-
-
-def test_optimizer_state_counts_against_the_bytes() -> None:
-    assert hot(total_bytes=96, kind=OptimizerKind.ADAGRAD) == {"a": [3], "b": [1]}
-    assert hot(total_bytes=95, kind=OptimizerKind.ADAGRAD) == {"a": [3], "b": []}
-
-
-def test_budget_without_room_for_a_row_is_infeasible() -> None:
-    answer = HotSplit.support(setting(total_bytes=31))
-    assert answer.verdict is Verdict.INFEASIBLE
-    assert "32 bytes" in answer.reason
+def test_most_frequent_rows_that_fit_are_hot(choices: dict[str, object], expected: dict[str, list[int]]) -> None:
+    hot = hot_rows(setting(**choices))
+    assert {name: rows.nonzero().flatten().tolist() for name, rows in hot.items()} == expected
 
 
 def test_every_row_is_on_one_side_and_its_place_is_an_index_on_the_host() -> None:
-    assert HotSplit(setting(ratio=4 / 8)).memory() == {
+    system = HotSplit(setting(ratio=4 / 8))
+    assert system.memory() == {
         (Tier.DEVICE, MemoryUse.ROWS): 3 * 16 + 1 * 32,
         (Tier.HOST, MemoryUse.ROWS): 2 * 16 + 2 * 32,
         (Tier.HOST, MemoryUse.INDEX): 4 * 8,
     }
-    assert HotSplit(setting(ratio=4 / 8)).slots == 4
+    assert system.slots == 4
+    answer = HotSplit.support(setting(total_bytes=31))
+    assert (answer.verdict, "32 bytes" in answer.reason) == (Verdict.INFEASIBLE, True)
 
 
 def test_cold_rows_are_missed_and_none_is_moved() -> None:
     system = HotSplit(setting(ratio=4 / 8))
-    seen = batch({"a": [[3, 4, 4], [0, 1]], "b1": [[0], [1]], "b2": [[2, 0], []]})
+    seen = batch_of({"a": [[3, 4, 4], [0, 1]], "b1": [[0], [1]], "b2": [[2, 0], []]})
     system(seen)
     assert system.counters() == Counters(steps=0)
     system.count_traffic(True)
@@ -98,17 +81,12 @@ def test_tables_wholly_on_one_side_train_beside_divided_ones(order: tuple[str, .
     counts = {"all": [9, 9, 9], "none": [0, 0, 0, 0], "some": [9, 0, 9, 0, 0]}
     dims = {"all": 8, "none": 16, "some": 4}
     tables = [table(name, len(counts[name]), dims[name]) for name in order]
-    shared = replace(
-        spec(*tables, device="cpu", ratio=5 / 12), frequencies={name: torch.tensor(counts[name]) for name in order}
-    )
+    shared = spec(*tables, device="cpu", ratio=5 / 12, frequencies=counts)
     systems = HotSplit(shared), ReferenceSystem(shared)
     for system in systems:
         for one in tables:
             rows = torch.arange(one.num_embeddings * one.embedding_dim, dtype=torch.float32)
             system.load_rows(one.name, 0, Rows(rows.view(one.num_embeddings, -1)))
-        bags = {one.name: [[i] for i in range(one.num_embeddings)][:3] for one in tables}
         for _ in range(2):
-            system(batch(bags)).values().square().sum().backward()
-    for one in tables:
-        found, expected = (system.read_rows(one.name, torch.arange(one.num_embeddings)) for system in systems)
-        assert torch.equal(found.weights, expected.weights)
+            system(batch_of({name: [[0], [1], [2]] for name in order})).values().square().sum().backward()
+    assert_same(snapshot(systems[0]), snapshot(systems[1]))

@@ -10,32 +10,15 @@ import pytest
 import torch
 
 from systems.contract import MemoryUse, OptimizerKind, Rows, Tier, Verdict
-from systems.full_gpu import FullRAM
 from systems.mapped_table import MappedTable
-from tests.contract.scenes import UNIFORM, ragged, snapshot, table, train
+from tests.contract.scenes import UNIFORM, table
 from tests.unit.systems.specs import spec
-
-KINDS = [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD]
 
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_trains_bitwise_as_all_rows_in_ram(kind: OptimizerKind) -> None:
-    ours, theirs = (system(spec(*UNIFORM, device="cpu", kind=kind)) for system in (MappedTable, FullRAM))
-    for system in (ours, theirs):
-        for t in UNIFORM:
-            start = torch.Generator().manual_seed(t.num_embeddings)
-            system.load_rows(t.name, 0, Rows(torch.randn(t.num_embeddings, t.embedding_dim, generator=start)))
-    for seed in range(4):
-        batch = ragged(seed, UNIFORM)
-        assert torch.equal(train(ours, batch, seed), train(theirs, batch, seed))
-    expected = snapshot(theirs)
-    assert all(torch.equal(values, expected[name]) for name, values in snapshot(ours).items())
 
 
 def test_rows_and_state_lie_in_the_files_one_table_after_the_other(directory: Path) -> None:

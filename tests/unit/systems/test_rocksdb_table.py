@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from systems.contract import HostBytes, MemoryUse, OptimizerKind, Rows, Tier, Verdict
-from systems.full_gpu import FullRAM
+from systems.fbgemm.tbe_system import FullRAM
 from systems.rocksdb_table import RocksDBTable
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.rocksdb_table.system import _STEP_BYTES

@@ -9,19 +9,19 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torchrec import PoolingType
 
 from systems.contract import Counters, MemoryUse, OptimizerKind, SparseOptimizer, Tier
-from systems.fbgemm.tbe import TBE, build_tbe, tbe_anatomy, tbe_placement, tbe_states
-from systems.fbgemm.uvm_cache import cached_uvm_counters
+from systems.fbgemm.tbe import build_tbe, tbe_anatomy, tbe_placement, tbe_states
+from systems.fbgemm.uvm import cached_uvm_counters
 from systems.unique_counter import UniqueCounter
-from tests.contract.scenes import table
-from tests.unit.systems.specs import batch, spec
+from tests.contract.scenes import batch_of, table
+from tests.unit.systems.specs import spec
 
 DEVICE, MANAGED = EmbeddingLocation.DEVICE, EmbeddingLocation.MANAGED
 CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST
 
 
-def placed(*locations: EmbeddingLocation, mapped: bool = False, use_cpu: bool = False) -> SimpleNamespace:
+def placed(*locations: EmbeddingLocation, mapped: bool = False) -> SimpleNamespace:
     specs = [(10, 4, location, "compute device") for location in locations]
-    return SimpleNamespace(embedding_specs=specs, uvm_host_mapped=mapped, use_cpu=use_cpu)
+    return SimpleNamespace(embedding_specs=specs, uvm_host_mapped=mapped, use_cpu=HOST in locations)
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,10 @@ def placed(*locations: EmbeddingLocation, mapped: bool = False, use_cpu: bool = 
     [
         ([placed(DEVICE)], "device", False),
         ([placed(MANAGED, mapped=True)], "uvm (host-mapped)", True),
-        ([placed(MANAGED)], "uvm (managed)", True),
-        ([placed(CACHING, mapped=True)], "uvm with device cache (host-mapped)", True),
         ([placed(CACHING)], "uvm with device cache (managed)", True),
         ([placed(MANAGED), placed(MANAGED, mapped=True)], "uvm (mixed)", True),
-        ([placed(DEVICE), placed(MANAGED)], "device + uvm (managed)", True),
         ([placed(DEVICE, CACHING, mapped=True)], "device + uvm with device cache (host-mapped)", True),
-        ([placed(HOST, use_cpu=True)], "host-resident", False),
-        ([placed(HOST, mapped=True, use_cpu=True)], "host-resident", False),
-        ([placed(MANAGED), placed(HOST, use_cpu=True)], "host-resident", False),
+        ([placed(MANAGED), placed(HOST, mapped=True)], "host-resident", False),
     ],
 )
 def test_placement_is_read_off_the_live_specs(tbes: list[SimpleNamespace], label: str, offloads: bool) -> None:
@@ -57,70 +52,55 @@ def with_stats(
     )
 
 
-def observed(steps: int = 1) -> UniqueCounter:
+def counted(*tbes: SimpleNamespace, policy: str = "lru", kind: OptimizerKind = OptimizerKind.SGD) -> Counters:
+    """After a batch of 4 ids of 3 rows."""
     counting = UniqueCounter([table("t", 100, 8)])
     counting.enabled = True
-    for _ in range(steps):
-        counting.observe(batch({"t": [[1, 1, 2], [3]]}))
-    return counting
-
-
-LRU = spec(table("t", 100, 8), policy="lru")
+    counting.observe(batch_of({"t": [[1, 1, 2], [3]]}))
+    return cached_uvm_counters(tbes, spec=spec(table("t", 100, 8), kind=kind, policy=policy), counted=counting)
 
 
 def test_lru_rows_with_a_place_move_once_and_others_at_every_use() -> None:
     # 40 misses, 10 of them without a place, looked up 25 times: 30 inserted, 25 read in forward, 10 in backward
-    found = cached_uvm_counters([with_stats([1, 100, 50, 40, 10, 25], 8)], spec=LRU, counted=observed())
-    assert (found.steps, found.lookups, found.unique_ids) == (1, 4, 3)
-    assert found.unique_misses == 40
-    assert found.rows_fetched == 30 + 25 + 10
-    assert found.rows_written_back == 30 + 10
-    assert found.bytes_fetched == 32 * 65
-    assert found.bytes_written_back == 32 * 40
+    assert counted(with_stats([1, 100, 50, 40, 10, 25], 8)) == Counters(
+        steps=1,
+        lookups=4,
+        unique_ids=3,
+        unique_misses=40,
+        rows_fetched=30 + 25 + 10,
+        rows_written_back=30 + 10,
+        bytes_fetched=32 * 65,
+        bytes_written_back=32 * 40,
+    )
 
 
 @pytest.mark.parametrize(("dims", "precision"), [((4, 4), SparseType.FP32), ((8,), SparseType.FP16)])
 def test_caches_of_several_tbes_add_up_at_their_own_row_bytes(dims: tuple[int, ...], precision: SparseType) -> None:
-    tbes = [with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], *dims, precision=precision)]
-    found = cached_uvm_counters(tbes, spec=LRU, counted=observed())
-    assert found.unique_misses == 8
-    assert found.rows_fetched == 5 + (2 + 2 + 1)
-    assert found.bytes_fetched == 32 * 5 + 16 * 5
-    assert found.bytes_written_back == 32 * 5 + 16 * 3
-
-
-def test_bytes_are_unknown_where_widths_share_a_cache() -> None:
-    found = cached_uvm_counters([with_stats([1, 9, 5, 5, 0, 0], 8, 4)], spec=LRU, counted=observed())
-    assert found.rows_fetched == 5
-    assert (found.bytes_fetched, found.bytes_written_back) == (None, None)
+    found = counted(with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], *dims, precision=precision))
+    assert (found.unique_misses, found.rows_fetched) == (8, 5 + (2 + 2 + 1))
+    assert (found.bytes_fetched, found.bytes_written_back) == (32 * 5 + 16 * 5, 32 * 5 + 16 * 3)
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"),
-    [
-        (OptimizerKind.SGD, 0),
-        (OptimizerKind.ROWWISE_ADAGRAD, 0),
-        (OptimizerKind.ADAGRAD, 50 * 32),
-        (OptimizerKind.ADAM, 50 * 64),
-    ],
+    ("kind", "state"), [(OptimizerKind.ROWWISE_ADAGRAD, 0), (OptimizerKind.ADAGRAD, 32), (OptimizerKind.ADAM, 64)]
 )
 def test_state_that_is_not_row_wise_crosses_the_link_past_the_cache(kind: OptimizerKind, state: int) -> None:
-    setting = spec(table("t", 100, 8), kind=kind, policy="lru")
-    found = cached_uvm_counters([with_stats([1, 100, 50, 40, 0, 0], 8)], spec=setting, counted=observed())
-    assert found.bytes_fetched == 32 * 40 + state
-    assert found.bytes_written_back == 32 * 40 + state
+    found = counted(with_stats([1, 100, 50, 40, 0, 0], 8), kind=kind)
+    assert found.bytes_fetched == found.bytes_written_back == 32 * 40 + 50 * state
 
 
-def test_lfu_knows_its_misses_and_nothing_of_its_traffic() -> None:
-    tbes = [with_stats([0] * 6, 8, misses=7), with_stats([0] * 6, 8, misses=4)]
-    found = cached_uvm_counters(tbes, spec=spec(table("t", 100, 8), policy="lfu"), counted=observed(2))
-    assert found == Counters(steps=2, lookups=8, unique_ids=6, unique_misses=11)
+def test_what_fbgemm_does_not_count_is_unknown() -> None:
+    widths_share_a_cache = counted(with_stats([1, 9, 5, 5, 0, 0], 8, 4))
+    assert widths_share_a_cache.rows_fetched == 5
+    assert (widths_share_a_cache.bytes_fetched, widths_share_a_cache.bytes_written_back) == (None, None)
+    lfu = counted(with_stats([0] * 6, 8, misses=7), with_stats([0] * 6, 8, misses=4), policy="lfu")
+    assert lfu == Counters(steps=1, lookups=4, unique_ids=3, unique_misses=11)
 
 
-def cached_tbe() -> SimpleNamespace:
-    """1,000 rows of 8 in UVM with row-wise state on the device, behind two sets of 32 slots with LRU stamps."""
+def test_anatomy_of_cached_tbes_by_hand() -> None:
+    """Each 1,000 rows of 8 in UVM with row-wise state on the device, behind two sets of 32 slots with LRU stamps."""
     nothing = torch.zeros(0)
-    return SimpleNamespace(
+    tbe = SimpleNamespace(
         weights_dev=nothing,
         weights_uvm=torch.zeros(8000),
         weights_host=nothing,
@@ -133,33 +113,19 @@ def cached_tbe() -> SimpleNamespace:
         lxu_cache_locking_counter=nothing,
         cache_index_table_map=torch.zeros(1000, dtype=torch.int32),
     )
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_anatomy_of_cached_tbes_by_hand(count: int) -> None:
-    assert tbe_anatomy([cached_tbe()] * count, host_rows_are=Tier.HOST) == {
-        (Tier.HOST, MemoryUse.ROWS): count * 32_000,
-        (Tier.DEVICE, MemoryUse.STATE): count * 4_000,
-        (Tier.DEVICE, MemoryUse.ROWS): count * 64 * 32,
-        (Tier.DEVICE, MemoryUse.INDEX): count * (64 * 8 + 64 * 8 + 4_000),
+    assert tbe_anatomy([tbe, tbe], host_rows_are=Tier.HOST) == {
+        (Tier.HOST, MemoryUse.ROWS): 2 * 32_000,
+        (Tier.DEVICE, MemoryUse.STATE): 2 * 4_000,
+        (Tier.DEVICE, MemoryUse.ROWS): 2 * 64 * 32,
+        (Tier.DEVICE, MemoryUse.INDEX): 2 * (64 * 8 + 64 * 8 + 4_000),
     }
 
 
-def test_features_of_one_table_are_updated_together_or_refused() -> None:
-    """Two features ask for row 1 with gradients of 1: their sum is squared."""
-
-    def built(*table_of_feature: int) -> TBE:
-        optimizer = SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.1)
-        return build_tbe(
-            [(4, 4), (4, 4)],
-            table_of_feature=table_of_feature,
-            pooling=PoolingType.SUM,
-            optimizer=optimizer,
-            device=torch.device("cpu"),
-        )
-
-    tbe = built(1, 1, 0)
-    tbe(torch.tensor([1, 1, 2]), torch.arange(4)).sum().backward()
-    assert tbe_states(tbe, 1)["sum"][1].tolist() == [4.0] * 4
+def test_features_of_one_table_stand_together() -> None:
+    optimizer, cpu = SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.1), torch.device("cpu")
+    shapes = [(4, 4), (4, 4)]
+    tbe = build_tbe(shapes, table_of_feature=[1, 1, 0], pooling=PoolingType.SUM, optimizer=optimizer, device=cpu)
+    tbe(torch.tensor([1, 1, 2]), torch.arange(4)).sum().backward()  # two features ask for row 1
+    assert tbe_states(tbe, 1)["sum"][1].tolist() == [4.0] * 4  # the sum of their gradients is squared
     with pytest.raises(ValueError, match=r"must stand together, not in the order \[0, 1, 0\]"):
-        built(0, 1, 0)
+        build_tbe(shapes, table_of_feature=[0, 1, 0], pooling=PoolingType.SUM, optimizer=optimizer, device=cpu)

@@ -1,54 +1,87 @@
-"""Counting distinct rows for systems without counters of their own."""
+"""Systems that move no rows of their own: what they count of rows read in place, pooled elsewhere, or absent."""
 
-from systems.contract import OptimizerKind, SparseOptimizer
+import torch
+from torch import nn
+
+from systems.contract import Counters, MemoryUse, OptimizerKind, Rows, SparseOptimizer, Tier, Verdict
+from systems.fbgemm.tbe_system import CPUEmbeddings
+from systems.no_embeddings import NoEmbeddings
 from systems.unique_counter import UniqueCounter
-from tests.contract.scenes import table
-from tests.unit.systems.specs import batch
+from tests.contract.scenes import batch_of, table
+from tests.unit.systems.specs import spec
 
-SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0)
 TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 8))
-BATCH = batch({"b": [[1, 1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})
+BATCH = batch_of({"b": [[1, 1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})
 
 
-def counter(batches: int = 1) -> UniqueCounter:
-    counting = UniqueCounter(TABLES)
+def in_place(kind: OptimizerKind = OptimizerKind.SGD, *, half: bool = False) -> Counters:
+    """Of uncached UVM, after a batch of 7 ids of 4 rows."""
+    counting = UniqueCounter((TABLES[0], table("b", 9, 8, half=half)))
     counting.enabled = True
-    for _ in range(batches):
-        counting.observe(BATCH)
-    return counting
+    counting.observe(BATCH)
+    return counting.uncached_uvm(SparseOptimizer(kind=kind, lr=1.0))
 
 
 def test_uncached_uvm_reads_every_occurrence_and_again_every_row_in_backward() -> None:
-    found = counter().uncached_uvm(SGD)
-    assert (found.unique_misses, found.lookup_misses) == (4, 7)
-    assert found.rows_fetched == 7 + 4
-    assert found.rows_written_back == 4
-    assert found.bytes_fetched == 16 * (4 + 2) + 32 * (3 + 2)
-    assert found.bytes_written_back == 16 * 2 + 32 * 2
-    assert found.per_table == {"a": (2, 2), "b": (2, 2)}
+    assert in_place() == Counters(
+        steps=1,
+        lookups=7,
+        unique_ids=4,
+        unique_misses=4,
+        lookup_misses=7,
+        rows_fetched=7 + 4,
+        rows_written_back=4,
+        bytes_fetched=16 * (4 + 2) + 32 * (3 + 2),
+        bytes_written_back=16 * 2 + 32 * 2,
+        per_table={"a": (2, 2), "b": (2, 2)},
+    )
+    half = in_place(half=True)
+    assert (half.bytes_fetched, half.bytes_written_back) == (16 * (4 + 2) + 16 * (3 + 2), 16 * 2 + 16 * 2)
 
 
 def test_uncached_uvm_moves_state_with_a_row_unless_it_is_row_wise() -> None:
-    plain = counter().uncached_uvm(SGD)
-    rowwise = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=1.0))
-    adagrad = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=1.0))
-    adam = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ADAM, lr=1.0))
-    assert rowwise == plain
-    assert plain.bytes_fetched is not None
-    assert adagrad.bytes_fetched == plain.bytes_fetched + 16 * 2 + 32 * 2
-    assert adam.bytes_fetched == plain.bytes_fetched + 2 * (16 * 2 + 32 * 2)
+    assert in_place(OptimizerKind.ROWWISE_ADAGRAD) == in_place()
+    plain, adagrad, adam = (
+        in_place(kind).bytes_fetched for kind in (OptimizerKind.SGD, OptimizerKind.ADAGRAD, OptimizerKind.ADAM)
+    )
+    assert plain is not None
+    assert (adagrad, adam) == (plain + 96, plain + 2 * 96)  # two rows of 16 B and two of 32 B
 
 
-def test_half_rows_move_half_the_bytes() -> None:
-    counting = UniqueCounter((TABLES[0], table("b", 9, 8, half=True)))
-    counting.enabled = True
-    counting.observe(BATCH)
-    found = counting.uncached_uvm(SGD)
-    assert found.bytes_fetched == 16 * (4 + 2) + 16 * (3 + 2)
-    assert found.bytes_written_back == 16 * 2 + 16 * 2
+def test_rows_pooled_on_the_host_are_all_missed_and_none_is_moved() -> None:
+    system = CPUEmbeddings(spec(*TABLES, device="cpu", kind=OptimizerKind.ROWWISE_ADAGRAD))
+    assert system.memory() == {(Tier.HOST, MemoryUse.ROWS): 9 * 16 + 9 * 32, (Tier.HOST, MemoryUse.STATE): 18 * 4}
+    system.count_traffic(True)
+    system(BATCH)
+    assert system.counters() == Counters(
+        steps=1,
+        lookups=7,
+        unique_ids=4,
+        unique_misses=4,
+        lookup_misses=7,
+        rows_fetched=0,
+        rows_written_back=0,
+        per_table={"a": (2, 2), "b": (2, 2)},
+    )
+    beside = spec(*TABLES, device="cuda", total_bytes=1)  # a GPU, of which it takes no byte
+    assert CPUEmbeddings.support(beside).verdict is Verdict.YES
+    assert CPUEmbeddings.required_bytes(beside) == {Tier.HOST: 9 * 16 + 9 * 32}
+    answer = CPUEmbeddings.support(spec(*TABLES, device="cuda", kind=OptimizerKind.ADAM))
+    assert (answer.verdict, "Adam on a CPU" in answer.reason) == (Verdict.UNSUPPORTED, True)
 
 
-def test_unknown_traffic_is_none_and_not_zero() -> None:
-    found = counter().counters()
-    assert (found.lookups, found.unique_ids) == (7, 4)
-    assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.per_table) == (None,) * 4
+def test_no_embeddings_pools_zeros_whatever_was_loaded_and_the_model_around_it_trains() -> None:
+    system, dense = NoEmbeddings(spec(*TABLES, device="cpu", kind=OptimizerKind.ADAGRAD)), nn.Linear(16, 1)
+    system.load_rows("a", 0, Rows(torch.ones(9, 4)))
+    system.set_learning_rate(0.5)
+    rows = system.read_rows("a", torch.tensor([0, 4, 4]))
+    assert torch.equal(rows.weights, torch.zeros(3, 4))
+    assert rows.state["sum"].shape == (3, 4)
+    pooled = system(BATCH)
+    assert pooled.keys() == ["a1", "a2", "b"]
+    assert torch.equal(pooled.values(), torch.zeros(2, 16))
+    dense(pooled.values()).sum().backward()
+    assert dense.bias.grad is not None
+    assert (system.memory(), NoEmbeddings.required_bytes(system.spec)) == ({}, {})
+    assert system.counters() == Counters(steps=0)
+    system.load_state_dict(system.state_dict())

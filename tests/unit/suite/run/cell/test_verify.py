@@ -10,7 +10,7 @@ import torch
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import loss_tolerance, verify
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, Support, SystemSpec, Verdict
-from systems.full_gpu import FullGPU
+from systems.fbgemm.tbe_system import FullGPU
 from systems.no_embeddings import NoEmbeddings
 from systems.reference import ReferenceSystem
 from tests.faults import wrong

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from suite.run.console.listing import show_choices
 from suite.run.console.options import Device, choose_device
+from systems.fbgemm.tbe_system import FullGPU
 from systems.fbgemm.uvm import FbgemmUVM
-from systems.full_gpu import FullGPU
 from systems.no_embeddings import NoEmbeddings
 from systems.registry import SYSTEMS
 
