@@ -106,9 +106,9 @@ def throughput_by_budget(source: Source) -> Figure | None:
                 budgets = sorted({budget for _, budget, _ in points})
                 panels.append(_Panel(name=(heading, step), points=points, noise=noise, ticks=budgets))
     note = (
-        f"Bars: 95 % interval of the ratio to {IN_RAM}, which took turns with each. Grey band, where it was repeated: noise. "
-        "Budget: all that a system may keep in memory for rows, the page cache of its files included; that of all rows "
-        "in RAM lies outside it."
+        f"Bars: 95 % interval of the ratio to {IN_RAM}, which took turns with each. Grey band, where it was repeated: "
+        "noise. Budget: all that a system may keep in memory for rows, the page cache of its files included; that of "
+        "all rows in RAM lies outside it."
     )
     title = f"Throughput of rows on a drive by host budget, relative to {IN_RAM}, which keeps all rows in RAM"
     return _by_size(title, note, panels, baseline=IN_RAM, x="host budget", y=f"samples/s relative to {IN_RAM}")
