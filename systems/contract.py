@@ -103,6 +103,9 @@ class EmbeddingSystem(nn.Module, ABC):
     plain_table: ClassVar[str] = "full_gpu"
     """The system that keeps all rows for the same kernel, without a cache."""
 
+    keeps_rows_read: ClassVar[bool] = False
+    """Whether rows on a drive stay in memory once `read_rows` has read them: in the page cache, or in a library's."""
+
     verified_rows: ClassVar[int] = 300
     """Maximum rows per table in verification: enough that the system treats the tables as it treats large ones."""
 

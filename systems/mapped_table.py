@@ -67,6 +67,7 @@ class MappedTable(TBESystem):
         "do first when tables do not fit in RAM."
     )
     takes_weights = True
+    keeps_rows_read = True
     host_rows_are = Tier.DISK
     location = EmbeddingLocation.HOST
 

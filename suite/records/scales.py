@@ -148,7 +148,7 @@ DISK_SCALES = {
     "full": replace(
         FULL,
         turn_steps=8,
-        turns=1,
+        turns=3,
         builds=4,
         batch_size=4096,
         train_steps=8,

@@ -103,8 +103,8 @@ def percent(value: float | None, decimals: int = 0) -> str:
 
 
 def score(value: float | None) -> str:
-    """AUROC or accuracy."""
-    return MISSING if value is None else f"{value:.5f}"
+    """AUROC or accuracy, to the digit that seeds and rounding leave; CSV has all."""
+    return MISSING if value is None else f"{value:.3f}"
 
 
 def score_within(mean: Estimate | None) -> str:

@@ -1,5 +1,6 @@
 """Rounds merged into rows: one per system of a comparison group, in raw numbers and SI units."""
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -8,7 +9,7 @@ from typing import Any
 from suite.records.groups import REFERENCE, Group, base_name, device_title
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
-from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, speed_of, trusted_baseline
+from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, scatter_of, speed_of, trusted_baseline
 from systems.answers import MemoryUse, Tier
 
 WAIT_SHARE = 0.02
@@ -22,6 +23,7 @@ class Row:
     """A system's rounds merged. None: does not exist, or is not known.
 
     Attributes:
+        apart: Whether its pace in turns and that alone differ by more than such differences scatter in the group.
         ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
@@ -38,6 +40,7 @@ class Row:
     samples_per_s: float | None = None
     ratio: Estimate | None = None
     alone_steps_per_s: float | None = None
+    apart: bool = False
     builds: int = 0
     same_kernel_as: str | None = None
     exact: bool = True
@@ -73,15 +76,6 @@ class Row:
         return self.status is Status.OK and self.passed and self.exact
 
     @property
-    def apart(self) -> float | None:
-        """Pace in turns relative to that alone, less 1, where they differ by more than noise; None: they agree."""
-        if self.steps_per_s is None or self.alone_steps_per_s is None:
-            return None
-        width = 0.0 if self.ratio is None or self.ratio.low is None else self.ratio.noise or 0.0
-        found = self.steps_per_s / self.alone_steps_per_s - 1
-        return found if abs(found) > AGREE + width else None
-
-    @property
     def device_bytes(self) -> int | None:
         """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
         parts = [self.numbers.get(f"device_{use}_bytes") for use in MemoryUse]
@@ -112,16 +106,27 @@ def merged_rows(group: Group) -> list[Row]:
     baseline = trusted_baseline(systems.values())
     repeat = baseline_repeat(group)
     noise = None if repeat is None else repeat.noise
+    scatter = scatter_of(group.records)
     rows = []
     for runs in systems.values():
         row = _merge(runs, baseline)
         numbers = {**row.numbers, "kernel_ratio": kernel_ratio(runs, row.ratio, systems)}
-        rows.append(replace(row, noise=noise, numbers=numbers, notes=(*row.notes, *_apart(row))))
+        row = replace(row, noise=noise, numbers=numbers, apart=_apart(row, scatter))
+        rows.append(replace(row, notes=(*row.notes, *_note_of(row))))
     return rows
 
 
-def _apart(row: Row) -> Iterator[str]:
-    if row.apart is not None:
+def _apart(row: Row, scatter: float) -> bool:
+    """Whether the paces differ by more than `AGREE` beside noise: the ratio's, or a machine's drift."""
+    if row.steps_per_s is None or row.alone_steps_per_s is None:
+        return False
+    own = 0.0 if row.ratio is None or row.ratio.low is None else row.ratio.noise or 0.0
+    drift = 2 * scatter / math.sqrt(row.measured_rounds)
+    return abs(math.log(row.steps_per_s / row.alone_steps_per_s)) > math.log1p(AGREE + max(own, drift))
+
+
+def _note_of(row: Row) -> Iterator[str]:
+    if row.apart:
         yield (
             f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: they differ, and no verdict "
             "uses its speed"

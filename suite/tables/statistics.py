@@ -21,6 +21,9 @@ from suite.records.measured import Turns
 from suite.records.record import Record, Status
 
 _CONFIDENCE = 0.95
+_FEW_LOGS = 4
+_NORMAL = 1.4826
+"""Standard deviations in a median distance from the median, of a normal distribution."""
 BuildKey = tuple[str, int]
 """A contest, and one of its builds: within it, systems had the same turns."""
 _System = TypeVar("_System")
@@ -114,6 +117,22 @@ def _alone(runs: Sequence[Record]) -> float | None:
     paces = [timing.alone_steps_per_s for timing in timings if timing is not None]
     known = [pace for pace in paces if pace is not None]
     return statistics.geometric_mean(known) if known else None
+
+
+def scatter_of(runs: Iterable[Record]) -> float:
+    """What logs of a pace in turns over that alone scatter by, over systems and rounds: they are minutes apart.
+
+    By their median distance from their median, so a few that truly differ do not count. 0: there are fewer than four.
+    """
+    logs = []
+    for run in runs:
+        alone = _alone([run])
+        if alone is not None and (own := _turns([run])):
+            logs.append(math.log(_pace(own) / alone))
+    if len(logs) < _FEW_LOGS:
+        return 0.0
+    middle = statistics.median(logs)
+    return _NORMAL * statistics.median(abs(log - middle) for log in logs)
 
 
 def _embedding_ratio(own: Sequence[Turns]) -> Estimate | None:

@@ -98,7 +98,7 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
         least, most = _change(row)
         if row.steps_per_s is None:
             vague["not timed, see the notes"].append(row)
-        elif row.apart is not None or (baseline is not None and baseline.apart is not None):
+        elif row.apart or (baseline is not None and baseline.apart):
             vague["paces alone and in turns differ, see the notes"].append(row)
         elif row.ratio is None:
             vague[f"timed alone, not beside {BASELINE}"].append(row)
@@ -107,7 +107,8 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str
         elif least < 0 < most and max(-least, most) > WIDEST:
             vague[f"noise hides up to {max(-least, most)} %"].append(row)
         else:
-            clear[f"{_speed(least, most)}{_bytes(row, baseline)}"].append(row)
+            saved = "" if group.on_cpu and _has_tier(row) else _bytes(row, baseline)  # a CPU saves no device's bytes
+            clear[f"{_speed(least, most)}{saved}"].append(row)
     where = "this CPU" if group.on_cpu else group.key.device
     said = [
         f"{listed(row.system for row in same)} {words.format(s='' if len(same) > 1 else 's')}"

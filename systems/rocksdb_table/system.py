@@ -22,8 +22,8 @@ from systems.unique_counter import CountedSystem
 
 _POOL_STEP = 4096
 _LEAST_BYTES = 2 << 20
-_STEP_BYTES = 24 << 20
-"""Memory reserved per step for a batch's values as Python bytes objects, and for the threads that read them."""
+_STEP_BYTES = 48 << 20
+"""Memory for a batch's values as Python bytes objects, for the threads that read them, and for compactions."""
 _WELL_USED = 0.9
 """Share of memory that allocators use when it is allocated in small pieces."""
 _DISK_SHARE = 1.5
@@ -130,6 +130,7 @@ class RocksDBTable(CountedSystem):
     )
     row_types = ROW_TYPES
     takes_weights = True
+    keeps_rows_read = True
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)

@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = {
         },
         says="quality against bytes",
     ),
-    "python run_bench.py --systems all,no_embeddings": Run(
+    "python run_bench.py --systems all,no_embeddings --rounds 3": Run(
         add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
     ),
     "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(

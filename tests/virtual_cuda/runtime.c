@@ -291,21 +291,9 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
     pthread_mutex_unlock(&lock);
 }
 
-static __thread struct { dim3 grid, block; size_t shared; void *stream; } configuration;
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
-    configuration.grid = grid;
-    configuration.block = block;
-    configuration.shared = shared;
-    configuration.stream = stream;
-    return 0;
-}
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
-    *grid = configuration.grid;
-    *block = configuration.block;
-    *shared = configuration.shared;
-    *(void **)stream = configuration.stream;
-    return cudaSuccess;
-}
+/* how a kernel is to be launched: nobody asks, for none is */
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) { return 0; }
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) { return cudaSuccess; }
 
 void vcuda_report(const char *what) { /* for who started us to read, however this process ends */
     const char *path = getenv("VCUDA_REPORT");

@@ -4,8 +4,9 @@
  * when something needs it: a host that synchronises, or a stream that waits for an event behind it and is itself needed.
  * A stream that is prompt does it at once, unless it has to wait for a late one. VCUDA_LATE is 0 to 15: its lowest bits say
  * whether the default stream is prompt, and every second of the others in the order of their first work, and the rest.
- * From 8 on late streams go on as well, by chance, whenever something is done. So of two pieces of work that nothing orders, either may come first: whoever forgot a wait reads what was there before,
- * or overwrites what was still to be read.
+ * From 8 on late streams go on as well, by chance, whenever something is done. So of two pieces of work that nothing
+ * orders, either may come first: whoever forgot a wait reads what was there before, or overwrites what was still to be
+ * read.
  *
  * An event is a place in a stream: it has come when the stream has done as much work. */
 #define _GNU_SOURCE

@@ -86,7 +86,7 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
         system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat)
         sample = SampledRows(system, setup.workload, cell, rows) if rows is not None and system.exact else None
         if budget is not None:
-            budget.apply()
+            budget.apply(system, beat=reporter.beat)
         measurement, _ = measure(
             setup, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
         )

@@ -3,16 +3,22 @@
 The memory of training is measured first, in the same process: the same model trains on batches of the same shape with a
 few hundred rows, all in RAM. All memory beyond the peak of that counts as memory for rows, the page cache of the files
 included; once the tables are written, the kernel limits it to the budget. Figures of the system itself are not used.
+
+Then memory is filled with the most frequent rows, by the same frequencies for all: `freq_cache` starts full of them; of
+systems whose memory holds what was read, the rows are read.
 """
 
 import ctypes
 import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from suite.records.measured import CgroupLimit, DriveSpeed
 from suite.run import drive
@@ -21,13 +27,18 @@ from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, build_trainer, tables_of
 from suite.run.memory_group import MemoryGroup
 from suite.run.worker import Reporter
+from systems.contract import EmbeddingSystem, SystemSpec
 from systems.full_gpu import FullRAM
 
 _STEPS = 8
 """Training steps with few rows, with the MLPs and without: enough to reach the peak of temporary memory."""
 _FEW_ROWS = 300
 """Rows per table in these steps."""
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+_READ_TOGETHER = 4096
+"""Rows that are read at a time to fill memory."""
+_FULL = 0.98
+"""Share of the limit at which memory counts as full."""
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _MOST_ARENAS = -3, -1, -8
 """Options of glibc's `mallopt`."""
 _LARGE_BYTES = 1 << 20
 _MOST_PROBED_BYTES, _LEAST_PROBED_BYTES = 1 << 30, 1 << 26
@@ -45,12 +56,14 @@ class HostBudget:
         self._without_rows = (group.peak_bytes or group.usage_bytes) - group.file_bytes
         self._limit = self._without_rows + (setup.cell.host_budget_bytes or 0)
 
-    def apply(self) -> None:
-        """Limit the process to the budget from now on, starting with an empty page cache.
+    def apply(self, system: EmbeddingSystem, *, beat: Callable[[], None]) -> None:
+        """Limit the process to the budget from now on, and fill the page cache or the library's cache of `system`.
 
         Raises:
             CgroupUnavailable: more memory is in use.
         """
+        spec, budget = self._setup.spec, self._setup.cell.host_budget_bytes or 0
+        frequent = most_frequent(spec, row_budget_bytes=budget) if system.keeps_rows_read else None
         self._setup.frequencies.forget()
         gc.collect()
         for path in Path(tempfile.gettempdir()).rglob("*"):
@@ -59,6 +72,8 @@ class HostBudget:
                     _drop(path)
         self._group.limit(self._limit)
         self._group.reset_peak()
+        if frequent is not None:
+            read_in(system, frequent, is_full=lambda: self._group.usage_bytes >= _FULL * self._limit, beat=beat)
 
     def held(self) -> CgroupLimit:
         """Limit and peak so far."""
@@ -68,6 +83,45 @@ class HostBudget:
             limit_bytes=self._limit,
             peak_bytes=self._group.peak_bytes,
         )
+
+
+def most_frequent(spec: SystemSpec, *, row_budget_bytes: int) -> Tensor:
+    """Numbers over all tables of as many rows as the bytes hold, the most frequent one first."""
+    assert spec.frequencies is not None  # a cell's spec has them
+    counts = torch.cat([spec.frequencies[table.name] for table in spec.tables])
+    row_bytes = (spec.row_bytes + spec.state_bytes) // len(counts)
+    return counts.topk(min(len(counts), row_budget_bytes // row_bytes)).indices
+
+
+def read_in(
+    system: EmbeddingSystem, rows: Tensor, *, is_full: Callable[[], bool], beat: Callable[[], None] = lambda: None
+) -> None:
+    """Read rows in order until memory is full, then again in reverse: the first are to leave memory last.
+
+    Args:
+        system: Its memory holds what was read.
+        rows: Numbers over all tables, `[n]`.
+        is_full: Asked before each part of the rows is read.
+        beat: Called before each part is read.
+    """
+    tables = list(system.tables.values())
+    ends = torch.tensor([table.num_embeddings for table in tables]).cumsum(0)
+
+    def read(numbers: Tensor) -> None:
+        beat()
+        table_of = torch.searchsorted(ends, numbers, right=True)
+        for index in table_of.unique().tolist():
+            first = int(ends[index]) - tables[index].num_embeddings
+            system.read_rows(tables[index].name, numbers[table_of == index] - first)
+
+    done: list[Tensor] = []
+    for part in rows.split(_READ_TOGETHER):
+        if is_full():
+            break
+        read(part)
+        done.append(part)
+    for part in reversed(done):
+        read(part)
 
 
 @contextmanager
@@ -121,13 +175,15 @@ def _train_with_few_rows(setup: CellSetup) -> None:
 def _return_freed_memory() -> None:
     """Make the allocator return large freed blocks to the kernel at once, instead of keeping them for reuse.
 
-    The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Done for all systems,
-    also without a budget, because new pages cost time.
+    The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Nor may each thread
+    keep bytes of its own: RocksDB's 64 readers then hold half as much again as its caches are told to. Done for all
+    systems, also without a budget, because new pages cost time.
     """
     with suppress(AttributeError):  # only glibc has this setting
         set_option = ctypes.CDLL(None).mallopt
         set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
         set_option(_TRIM_THRESHOLD, 8 * _LARGE_BYTES)
+        set_option(_MOST_ARENAS, 2)
 
 
 def _drop(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -84,10 +85,10 @@ class TimedSystems:
             self._batches.reader(), total_steps=self._steps, beat=self._beat, make=self._rows
         )
         if budget is not None:
-            budget.apply()
+            budget.apply(self._built[name][0], beat=self._beat)
 
     def turn(self, asked: RunSteps) -> StepTiming:
-        """Train a system some more steps; with rows on a drive, then wait until all writes are on it."""
+        """Train a system some more steps; with rows on a drive, its time ends when all that it wrote is there."""
         (system, trainer), on_drive = self._built[asked.name], self._setups[asked.name].on_drive
         system.reset_counters()
         before = drive_traffic()
@@ -97,11 +98,13 @@ class TimedSystems:
             on_step=lambda _: self._beat(),
             embeddings_only=asked.embeddings_only,
         )
-        after = drive_traffic()
+        synced = time.perf_counter()
         if on_drive:
-            os.sync()  # so that its pending writes do not delay the next system
+            os.sync()
+        synced = time.perf_counter() - synced
+        after = drive_traffic()
         return StepTiming(
-            seconds=run.duration_s,
+            seconds=run.duration_s + synced,
             wait_s=run.wait_s,
             loss=run.loss.hex(),
             read_bytes=after[0] - before[0],

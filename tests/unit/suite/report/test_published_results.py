@@ -100,6 +100,14 @@ def test_published_systems_agree_on_auroc_and_beat_the_model_without_embeddings(
         assert min(exact) >= max(without) + 0.02
 
 
+@pytest.mark.parametrize("folder", ["published", "published/approximate", "disk", "levels", "ranks"])
+def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkout(folder: str) -> None:
+    records, _ = RecordStore(ROOT / "results" / folder).load_all()
+    assert {(record.environment.code, record.environment.dirty) for record in records} == {
+        (records[0].environment.code, False)
+    }
+
+
 def test_published_records_name_no_path_of_the_machine_they_come_from() -> None:
     for path in (PUBLISHED / "records").glob("*.json"):
         text = json.dumps(json.loads(path.read_text()))

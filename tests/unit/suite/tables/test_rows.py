@@ -148,6 +148,16 @@ def test_pace_in_turns_that_is_not_the_pace_alone_is_noted_and_no_verdict_uses_i
     assert (silent in verdict(only_group(runs))) == noted
 
 
+@pytest.mark.parametrize(("drift", "noted"), [(0.01, True), (0.2, False)])
+def test_paces_may_differ_by_what_those_of_all_systems_scatter_by(drift: float, noted: bool) -> None:
+    others = [
+        record(f"system_{number}", noise=0.001, alone_steps_per_s=100 * (1 + drift * (number - 2)))
+        for number in range(5)
+    ]
+    suspect = record("cache", samples_per_s=BASELINE, noise=0.001, alone_steps_per_s=80.0)
+    assert row_of([record("full_gpu"), *others, suspect], "cache").apart == noted
+
+
 def test_system_is_compared_with_the_plain_table_of_its_own_kernel() -> None:
     runs = [
         record("reference", samples_per_s=BASELINE / 2),
