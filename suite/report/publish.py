@@ -43,7 +43,7 @@ class Source:
 
     Attributes:
         groups: Comparison groups, sizes of a sweep from the smallest.
-        files: File of every record of the groups, by the record's key.
+        files: File of every record, the newest of a key, by that.
         problems: Files that were skipped, and why.
         simulations: Replays of every policy by cache size, with the optimum.
     """
@@ -74,12 +74,10 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
         problems += bad
     paths = sorted(every, key=lambda path: (every[path].order, path))
     groups = tuple(chain(*sweeps(group_records(every[path] for path in paths))))
-    files = {every[path].key: path for path in paths}
-    shown = {record.key for group in groups for record in group.records}
     simulations = tuple(_simulated(simulated, problems)) if simulated is not None else ()
     return Source(
         groups=groups,
-        files={key: path for key, path in files.items() if key in shown},
+        files={every[path].key: path for path in paths},
         problems=tuple(problems),
         simulations=simulations,
     )

@@ -13,6 +13,7 @@ from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Status
+from suite.tables.formatting import percent
 from suite.tables.rows import Row, failure, merged_rows
 from suite.tables.settings import cache
 from suite.tables.statistics import Estimate, places, relative_speed
@@ -150,11 +151,9 @@ def _bytes(row: Row, baseline: Row | None) -> str:
     if not full:
         return ""
     saved = 1 - (own or 0) / full
-    # above 99 per cent with a decimal, rounded down, so that 100 is all of it
-    share = f"{math.floor(1000 * saved) / 10:g}" if saved > 0.99 else f"{100 * saved:.0f}"
-    if saved < 0:
-        return f" and take{{s}} {_up(-saved)} % more device bytes"
-    return f" and save{{s}} {share} % of the device bytes" if share != "0" else " and save{s} no device bytes"
+    if saved > 0:
+        return f" and save{{s}} {percent(saved)} of the device bytes"
+    return f" and take{{s}} {_up(-saved)} % more device bytes" if saved < 0 else " and save{s} no device bytes"
 
 
 def _fastest(rows: Sequence[Row], noise: float) -> list[str]:

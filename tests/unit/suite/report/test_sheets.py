@@ -85,8 +85,8 @@ def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
     assert float(ours.pop("it/s")) == 100
     assert ours == {
         "system": "full_gpu",
-        "AUROC": "0.79110",
-        "accuracy": "0.78250",
+        "AUROC": "0.791",
+        "accuracy": "0.783",
         "epoch time": "~24.0s",
         "GPU GB allocated": "1.25",
         "GPU GB reserved": "2.00",
