@@ -105,9 +105,6 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@growth'": Run(
         add="--dry-run", says="freq_cache x avazu@growth"
     ),
-    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
-        add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
-    ),
     # several devices
     'make bench ARGS="--ranks 2"': Run(add="--dry-run", says="torchrec_uvm_caching x criteo_1tb"),
     "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
