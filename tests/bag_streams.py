@@ -2,17 +2,35 @@
 
 from dataclasses import replace
 
-from workloads.schema import CRITEO_KAGGLE, BagLaw, DatasetSchema
+import numpy as np
+import torch
+from torchrec import KeyedJaggedTensor
+
+from workloads.batch import Batch, Split
+from workloads.schema import CRITEO_KAGGLE
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.track import Track
+
+HOTNESS = tuple(16 if rows >= 1000 else 1 for _, rows in CRITEO_KAGGLE.categorical)
 
 
-def bagged_schema() -> DatasetSchema:
-    """A missing value is an empty bag; columns of at least 1,000 rows have 1 to 64 ids, up to 16 in the mean."""
-    mean = tuple(16 if rows >= 1000 else 1 for _, rows in CRITEO_KAGGLE.categorical)
-    return replace(CRITEO_KAGGLE, bags=BagLaw.geometric(mean, times=4))
+class Bagged(SyntheticWorkload):
+    """Of every bag of up to 16 ids so many are kept as a coin says, from none to all."""
+
+    def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
+        whole = super().batch(index, split)
+        lengths = whole.features.lengths().numpy()
+        kept = np.random.default_rng(index).integers(0, lengths + 1)
+        places = np.arange(lengths.sum()) - np.repeat(whole.features.offsets().numpy()[:-1], lengths)
+        features = KeyedJaggedTensor(
+            keys=whole.features.keys(),
+            values=whole.features.values()[torch.from_numpy(places < np.repeat(kept, lengths))],
+            lengths=torch.from_numpy(kept),
+            stride=self.batch_size,
+        )
+        return Batch(whole.dense, features, whole.labels)
 
 
-def bagged(*, batch_size: int, seed: int, max_rows: int, track: Track | None = None) -> SyntheticWorkload:
+def bagged(*, batch_size: int, seed: int, max_rows: int) -> Bagged:
     sizes = dict(SyntheticWorkload.create("criteo_kaggle", batch_size=1, seed=0, max_rows=max_rows).tables)
-    return SyntheticWorkload(schema=bagged_schema(), rows=sizes, batch_size=batch_size, seed=seed, track=track)
+    schema = replace(CRITEO_KAGGLE, hotness=HOTNESS)
+    return Bagged(schema=schema, rows=sizes, batch_size=batch_size, seed=seed)

@@ -43,7 +43,7 @@ class Batch:
         *,
         keys: list[str],
         ids: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64] | None,
+        lengths: npt.NDArray[np.int64],
         dense: npt.NDArray[np.float32],
         labels: npt.NDArray[np.float32],
     ) -> Self:
@@ -52,23 +52,15 @@ class Batch:
         Args:
             keys: Feature names.
             ids: int64 `[sum of lengths]`, by feature, then sample, then place in the bag.
-            lengths: Ids of every bag, int64 `[features, batch]`, C-contiguous; None: one id each.
+            lengths: Ids of every bag, int64 `[features, batch]`, C-contiguous.
             dense: fp32 `[batch, dense columns]`.
             labels: fp32 `[batch]`.
-
-        Raises:
-            ValueError: the lengths do not sum to the number of ids.
         """
-        bags = len(keys) * len(labels)
-        offsets = np.arange(bags + 1, dtype=np.int64) if lengths is None else bag_offsets(lengths)
-        if offsets[-1] != ids.size:
-            raise ValueError(f"the bags hold {offsets[-1]} ids together, but there are {ids.size}")
-        flat = np.ones(bags, dtype=np.int64) if lengths is None else lengths.reshape(-1)
         features = KeyedJaggedTensor(
             keys=keys,
             values=torch.from_numpy(ids),
-            lengths=torch.from_numpy(flat),
-            offsets=torch.from_numpy(offsets),
+            lengths=torch.from_numpy(lengths.reshape(-1)),
+            offsets=torch.from_numpy(bag_offsets(lengths)),
             stride=len(labels),
         )
         return cls(dense=torch.from_numpy(dense), features=features, labels=torch.from_numpy(labels))

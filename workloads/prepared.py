@@ -52,8 +52,6 @@ class PreparedWorkload:
 
     def __init__(self, folder: Path, manifest: Manifest, *, batch_size: int, max_table_rows: int | None = None) -> None:
         """Map the arrays of a prepared dataset; `open` is the way in."""
-        if batch_size < 1:
-            raise ValueError(f"batch size {batch_size}: must be at least 1")
         self.name = manifest.dataset
         self.manifest = manifest
         self.batch_size = batch_size
@@ -106,7 +104,7 @@ class PreparedWorkload:
         return Batch.of(
             keys=[name for name, _ in self.tables],
             ids=ids.reshape(-1),
-            lengths=None,
+            lengths=np.ones_like(ids),
             dense=np.array(arrays.dense[part], dtype=np.float32),
             labels=arrays.labels[part].astype(np.float32),
         )
@@ -147,8 +145,6 @@ class PreparedWorkload:
         raise DataError(f"{problem}. Make the data again: {prepare_command(self.folder, self.manifest)}")
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> "PreparedWorkload":
-        if max_table_rows < 1:
-            raise ValueError(f"max_table_rows {max_table_rows}: must be at least 1")
         limit = max_table_rows if self._max_table_rows is None else min(max_table_rows, self._max_table_rows)
         return PreparedWorkload(self.folder, self.manifest, batch_size=batch_size, max_table_rows=limit)
 

@@ -62,14 +62,8 @@ class Slot:
         return _received, (reduction.DupFd(self._handle),)
 
     def put(self, batch: Batch) -> Contents:
-        """Write a batch into the memory; returns what it takes to read it back.
-
-        Raises:
-            ValueError: the batch has weights.
-        """
+        """Write a batch, without weights, into the memory; returns what it takes to read it back."""
         features = batch.features
-        if features.weights_or_none() is not None:
-            raise ValueError("batches with weights cannot be produced ahead: make them in the training process")
         tensors = [batch.dense, batch.labels, features.values()]
         if not _one_id_per_bag(features):
             tensors += [features.lengths(), features.offsets()]
@@ -138,7 +132,7 @@ def _one_id_per_bag(features: KeyedJaggedTensor) -> bool:
 
 
 class ProducerDied(RuntimeError):
-    """A producer process ended although batches were still wanted of it."""
+    """A producer process ended before it had made its batches."""
 
 
 @dataclass
@@ -161,19 +155,14 @@ class Producer:
         workers: Processes, at least 1. Each computes on one thread.
         slots: Batches that may be made and not yet taken, at least 1.
         pin_memory: Hand out batches in pinned memory, for copies to a CUDA device that do not wait.
-
-    Raises:
-        ValueError: a number is out of range.
     """
 
     def __init__(
         self, open_workload: OpenWorkload, *, total: int, workers: int, slots: int, pin_memory: bool = False
     ) -> None:
-        if min(workers, slots) < 1 or total < 0:
-            raise ValueError(f"{workers} workers, {slots} slots, {total} batches: give at least 1, 1 and 0")
         self._total = total
         self._pin_memory = pin_memory
-        self._wanted = self._asked = self._taken = 0
+        self._asked = self._taken = 0
         self._made: dict[int, tuple[int, Contents | Exception]] = {}
         self._slots = [Slot() for _ in range(slots)]
         self._free = deque(range(slots))
@@ -181,17 +170,13 @@ class Producer:
         try:
             for _ in range(workers):
                 self._workers.append(_started(open_workload, self._slots))
+            self._ask()
         except BaseException:
             self.close()
             raise
 
-    def request(self, count: int) -> None:
-        """Let the workers make `count` more batches, short of the end; they make nothing that was not requested."""
-        self._wanted = min(self._total, self._wanted + count)
-        self._ask()
-
     def settle(self) -> None:
-        """Wait until the workers have nothing to do: all that was requested is made, or all slots are full."""
+        """Wait until the workers have nothing to do: all batches are made, or all slots are full."""
         while any(worker.asked for worker in self._workers):
             self._listen()
 
@@ -199,13 +184,13 @@ class Producer:
         """The next batch, waiting for it where need be. Its memory is its own.
 
         Raises:
-            IndexError: it was not requested.
+            IndexError: all were taken.
             ProducerDied: the worker that had to make it is gone.
             Exception: whatever making it raised, with the worker's traceback as a note.
         """
         index = self._taken
-        if index >= self._wanted:
-            raise IndexError(f"batch {index} was not requested: {self._wanted} of {self._total} batches were")
+        if index >= self._total:
+            raise IndexError(f"all {self._total} batches were taken")
         while index not in self._made:
             self._listen()
         slot, contents = self._made.pop(index)
@@ -240,7 +225,7 @@ class Producer:
 
     def _ask(self) -> None:
         """Give the free slots to the workers that have the least to do."""
-        while self._free and self._asked < self._wanted:
+        while self._free and self._asked < self._total:
             worker = min(self._workers, key=lambda worker: len(worker.asked))
             slot = self._free.popleft()
             worker.asked.add(self._asked)

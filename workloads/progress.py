@@ -1,7 +1,6 @@
 """Progress of long commands on standard error: a bar on a terminal, a line now and then elsewhere."""
 
 import time
-from datetime import timedelta
 from typing import Self
 
 from rich.console import Console
@@ -11,7 +10,7 @@ LINE_EVERY_S = 10.0
 
 
 class Shown:
-    """Shows how much is done and the remaining time, step after step. A context manager.
+    """Shows how much is done, step after step, and on a terminal the remaining time. A context manager.
 
     Where there is no terminal, it prints a line every `LINE_EVERY_S` seconds. With `quiet` it shows nothing.
     """
@@ -30,30 +29,24 @@ class Shown:
         self._bar = Progress(*columns, console=self._console, transient=True, disable=quiet or not terminal)
         self._task = self._bar.add_task("", words="", total=None)
         self._step = ""
-        self._start = self._line = time.monotonic()
-        self._before = 0
+        self._line = time.monotonic()
 
     def __call__(self, step: str, done: int, total: int) -> None:
         """Show how far a step is.
 
         Args:
-            step: Its name; a new one starts the clock anew. What its first report has done says nothing of the speed.
+            step: Its name; a new one starts the clock anew.
             done: Bytes, rows or batches that are done.
             total: Of them all; 0 where it is not known.
         """
-        now = time.monotonic()
         if step != self._step:
-            self._step, self._start, self._before = step, now, done
+            self._step = step
             self._bar.reset(self._task, description=step, total=total or None, words="")
         words = f"{done:,} of {total:,}" if total else f"{done:,}"
         self._bar.update(self._task, completed=done, words=words)
-        if self._lines and now - self._line >= LINE_EVERY_S:
-            self._line = now
-            words += f", {done / total:.0%}" if total else ""
-            if total and done > self._before:
-                left = (total - done) * (now - self._start) / (done - self._before)
-                words += f", {timedelta(seconds=round(left))} left"
-            self._console.print(f"{step}: {words}")
+        if self._lines and time.monotonic() - self._line >= LINE_EVERY_S:
+            self._line = time.monotonic()
+            self._console.print(f"{step}: {words}" + (f", {done / total:.0%}" if total else ""))
 
     def __enter__(self) -> Self:
         self._bar.start()

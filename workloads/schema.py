@@ -8,7 +8,6 @@ openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu), mlcommons/
 
 import enum
 from dataclasses import dataclass
-from typing import Self
 
 
 class Split(enum.StrEnum):
@@ -58,71 +57,6 @@ Source: mlcommons/training `recommendation_v2/torchrec_dlrm/README.MD` @3e2f7317
 
 
 @dataclass(frozen=True, kw_only=True)
-class BagLaw:
-    """The lengths of bags. Each column's are independent of the other columns' and of the ids.
-
-    A bag has one id. With probability `more` it goes on to a second, then with the same probability to a third, and so
-    on until it has `longest`: the geometric law, cut. With `more` at 1 all bags are of one length.
-
-    Attributes:
-        longest: Most ids of a bag, by column.
-        more: Probability that a bag goes on, by column.
-        missing_is_empty: A missing value is an empty bag; otherwise it is an id like others, rank 0.
-    """
-
-    longest: tuple[int, ...]
-    more: tuple[float, ...]
-    missing_is_empty: bool
-
-    def __post_init__(self) -> None:
-        """Check the numbers.
-
-        Raises:
-            ValueError: naming what is wrong.
-        """
-        if len(self.longest) != len(self.more):
-            raise ValueError(
-                f"longest has {len(self.longest)} columns and more has {len(self.more)}: give one per column"
-            )
-        if min(self.longest) < 1:
-            raise ValueError(f"the longest bag of a column has {min(self.longest)} ids: give 1 or more")
-        if not 0.0 <= min(self.more) <= max(self.more) <= 1.0:
-            raise ValueError(f"more runs from {min(self.more)} to {max(self.more)}: it is a probability, 0 to 1")
-
-    @classmethod
-    def fixed(cls, hotness: tuple[int, ...]) -> Self:
-        """Bags of one length per column, none of them empty."""
-        return cls(longest=hotness, more=(1.0,) * len(hotness), missing_is_empty=False)
-
-    @classmethod
-    def geometric(cls, mean: tuple[int, ...], *, times: int) -> Self:
-        """Bags of varying length, empty where the value is missing.
-
-        Args:
-            mean: Mean length of a bag that is not empty, by column, were none cut; 1 or more.
-            times: The longest bag, in means; a mean of 1 gives bags of one id.
-        """
-        return cls(
-            longest=tuple(1 if m == 1 else m * times for m in mean),
-            more=tuple(1.0 - 1.0 / m for m in mean),
-            missing_is_empty=True,
-        )
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """Mean length of a bag that is not empty, by column."""
-        return tuple(
-            float(sum(more**length for length in range(longest)))
-            for longest, more in zip(self.longest, self.more, strict=True)
-        )
-
-    @property
-    def mean_hotness(self) -> float:
-        """Mean length of a bag that is not empty, over all columns."""
-        return sum(self.mean) / len(self.mean)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DatasetSchema:
     """A dataset as published.
 
@@ -133,7 +67,7 @@ class DatasetSchema:
         dense: Dense columns, in order.
         train_rows, validation_rows, test_rows: Rows of the published splits, in time order.
         ctr: Share of positive labels. Criteo 1TB's is that of the 80,000-row sample: none is published.
-        bags: Lengths of bags, where a sample has other than one id per column.
+        hotness: Ids of every bag, by column; None: one per column.
         like: Name of the dataset whose measured access patterns the stream follows; None: its own.
     """
 
@@ -145,19 +79,8 @@ class DatasetSchema:
     validation_rows: int
     test_rows: int
     ctr: float
-    bags: BagLaw | None = None
+    hotness: tuple[int, ...] | None = None
     like: str | None = None
-
-    def __post_init__(self) -> None:
-        """Check that there are bags for every column.
-
-        Raises:
-            ValueError: the bags have another number of columns than the dataset.
-        """
-        if self.bags is not None and len(self.bags.longest) != len(self.categorical):
-            raise ValueError(
-                f"{self.name}: bags are given for {len(self.bags.longest)} columns, there are {len(self.categorical)}"
-            )
 
     @property
     def profile(self) -> str:
@@ -178,6 +101,16 @@ class DatasetSchema:
     def table_rows(self) -> int:
         """Embedding rows of all tables."""
         return sum(rows for _, rows in self.categorical)
+
+    @property
+    def bag_lengths(self) -> tuple[int, ...]:
+        """Ids per bag, by column."""
+        return self.hotness or (1,) * len(self.categorical)
+
+    @property
+    def mean_hotness(self) -> float:
+        """Mean ids per bag, over all columns."""
+        return sum(self.bag_lengths) / len(self.categorical)
 
 
 CRITEO_KAGGLE = DatasetSchema(
@@ -220,7 +153,7 @@ MLPERF_DLRM_V2 = DatasetSchema(
     validation_rows=CRITEO_1TB.validation_rows,
     test_rows=CRITEO_1TB.test_rows,
     ctr=CRITEO_1TB.ctr,
-    bags=BagLaw.fixed(MLPERF_HOTNESS),
+    hotness=MLPERF_HOTNESS,
     like=CRITEO_1TB.name,
 )
 """Criteo 1TB with tables of at most 40 million rows and a fixed number of ids per column.

@@ -2,10 +2,10 @@
 
     python results/cuda/half_hour.py [--minutes 9.5] [--again] [--dry-run]
 
-The page begins with what is worth most. The same command goes on where it stopped: a step that ended is left out, one
-that the time cut off is given again, and finds what it did itself; once it was cut off twice, those behind it come
-first. A step that fails does not stop the others, and is left out too until --again. How each step ended is in
-results/cuda/steps.json, what it printed in results/cuda/logs. The exit code is 0 once all have ended well.
+The page begins with what is worth most. The same command goes on where it stopped: a step that ended is left out, and
+one that the time cut off is given again, and finds what it did itself. A step that fails does not stop the others, and
+is left out too until --again. How each step ended is in results/cuda/steps.json, what it printed in results/cuda/logs.
+The exit code is 0 once all have ended well.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import killpg
 from pathlib import Path
-from typing import Any
+
+from suite.records.store import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 GRACE_S = 30.0
 """For a step that is told to stop: `run_bench.py` ends its cells and keeps what is done."""
 LEAST_S = 20.0
 """A step is not begun with less."""
-_MOST_CUT_OFF = 2
 _SHOWN_LINES = 12
 _BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 _LIMIT = re.compile(r"\s+# at most (\d+) min$")
@@ -55,33 +55,6 @@ def steps_of(page: str) -> list[Step]:
         limit = _LIMIT.search(line)
         found.append(Step(_LIMIT.sub("", line), 60.0 * float(limit[1]) if limit else float("inf")))
     return found
-
-
-class Log:
-    """Ends of steps, by command, and their output."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "logs"
-        self._file = folder / "steps.json"
-        self.ended: dict[str, dict[str, Any]] = json.loads(self._file.read_text()) if self._file.exists() else {}
-
-    def how(self, step: Step) -> str:
-        """`ended`, `failed` with the reason, `cut off`, or nothing."""
-        return str(self.ended.get(step.command, {}).get("how", ""))
-
-    def keeps_others_waiting(self, step: Step) -> bool:
-        return bool(self.ended.get(step.command, {}).get("cut_off", 0) >= _MOST_CUT_OFF)
-
-    def note(self, step: Step, how: str, seconds: float) -> None:
-        before = self.ended.get(step.command, {"seconds": 0.0, "cut_off": 0})
-        self.ended[step.command] = {
-            "how": how,
-            "seconds": round(before["seconds"] + seconds, 1),
-            "cut_off": before["cut_off"] + (how == "cut off"),
-        }
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(self.ended, indent=2) + "\n")
-        new.replace(self._file)
 
 
 def carry_out(step: Step, *, seconds: float, output: Path) -> str:
@@ -120,9 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "cuda", help="of steps.json and logs")
     options = parser.parse_args(arguments)
     over = time.monotonic() + 60 * options.minutes
-    log, steps = Log(options.out), steps_of(options.page.read_text(encoding="utf-8"))
-    for number, step in sorted(enumerate(steps, start=1), key=lambda pair: log.keeps_others_waiting(pair[1])):
-        how = log.how(step)
+    steps, file = steps_of(options.page.read_text(encoding="utf-8")), options.out / "steps.json"
+    ended: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    for number, step in enumerate(steps, start=1):
+        how = ended.get(step.command, "")
         if how == "ended" or (how.startswith("failed") and not options.again):
             _say(f"{number}. {how}: {step.command}")
             continue
@@ -131,16 +105,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"{number}. {'would run' if options.dry_run else 'waits for next time'}: {step.command}")
             continue
         _say(f"{number}. {step.command}")
-        begun, output = time.monotonic(), log.folder / f"step{number:02}.log"
+        begun, output = time.monotonic(), options.out / "logs" / f"step{number:02}.log"
         output.parent.mkdir(parents=True, exist_ok=True)
-        how = "cut off"
-        try:
-            how = carry_out(step, seconds=left, output=output)
-        finally:
-            log.note(step, how, time.monotonic() - begun)
+        ended[step.command] = carry_out(step, seconds=left, output=output)
+        write_json(file, ended)
         _say("\n".join(output.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]))
-        _say(f"{number}. {how}, after {time.monotonic() - begun:.0f} s; all it printed: {output}\n")
-    return 0 if all(log.how(step) == "ended" for step in steps) else 1
+        _say(f"{number}. {ended[step.command]}, after {time.monotonic() - begun:.0f} s; all it printed: {output}\n")
+    return 0 if all(ended.get(step.command) == "ended" for step in steps) else 1
 
 
 def _say(text: str) -> None:

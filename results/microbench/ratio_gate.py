@@ -18,9 +18,9 @@ Exit codes: 0, all within their limits; 1, one is beyond; 2, the files cannot be
 import argparse
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pandas as pd
 from pydantic import BaseModel, Field, ValidationError
@@ -40,20 +40,20 @@ class CannotJudge(Exception):
     """A file of benchmarks or limits that says too little; the message says what to do."""
 
 
-class Compared(BaseModel):
-    """The subject of a ratio. Only ratios of equals are judged by a limit."""
+class Work(BaseModel):
+    """The work of a round."""
 
-    beside: str
     unit: str
     units: int
     threads: int
     device: str
     clock: str
 
-    def differences(self, other: "Compared") -> str:
-        """Fields in which another one differs, in words; empty where none does."""
-        mine, others = (one.model_dump(include=set(Compared.model_fields)) for one in (self, other))
-        return ", ".join(f"{key} {others[key]} instead of {mine[key]}" for key in mine if mine[key] != others[key])
+
+class Compared(Work):
+    """The subject of a ratio. Only ratios of equals are judged by a limit."""
+
+    beside: str
 
 
 class Ratio(Compared):
@@ -86,15 +86,9 @@ class Beside(BaseModel):
     seconds: Rounds
 
 
-class Info(BaseModel):
-    """Notes of `tests/bench/turns.py` on a side."""
+class Info(Work):
+    """Notes of `tests/bench/turns.py` on a side; a benchmark of ours is one that is measured beside another."""
 
-    role: Literal["ours", "peer", "bound"]
-    unit: str
-    units: int
-    threads: int
-    device: str
-    clock: str
     load_average: float
     environment: dict[str, Any]
     beside: Beside | None = None
@@ -123,6 +117,23 @@ class Run(BaseModel):
         here = {key: infos[0].environment[key] for key in _ORIGIN}
         return {**here, "load_average": max(info.load_average for info in infos), "measured_at": self.datetime}
 
+    @property
+    def ratios(self) -> dict[str, Ratio]:
+        """The ratios of ours, by name."""
+        found = {}
+        for benchmark in self.benchmarks:
+            info, own = benchmark.extra_info, benchmark.stats.data
+            if info.beside is not None:
+                pairs = zip(own, info.beside.seconds, strict=True)
+                found[benchmark.name] = Ratio(
+                    **info.model_dump(include=set(Work.model_fields)),
+                    beside=info.beside.name,
+                    seconds=statistics.median(own),
+                    beside_seconds=statistics.median(info.beside.seconds),
+                    ratio=statistics.median(mine / others for mine, others in pairs),
+                )
+        return found
+
 
 def read(model: type[File], path: Path, *, remedy: str) -> File:
     """A file.
@@ -139,101 +150,24 @@ def read(model: type[File], path: Path, *, remedy: str) -> File:
         raise CannotJudge(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}: {remedy}") from error
 
 
-def ratios_of(run: Run, path: Path) -> dict[str, Ratio]:
-    """The ratios of ours in a run, by name.
+def check_alike(known: Mapping[str, Compared], run: Mapping[str, Compared], *, what: str) -> None:
+    """Demand the same benchmarks in both, each of the same work.
 
     Raises:
-        CannotJudge: the run names a benchmark twice, or lacks the other side of one of ours.
+        CannotJudge: names every one that is not, and how to make limits.
     """
-    sides = {benchmark.name: benchmark for benchmark in run.benchmarks}
-    if len(sides) < len(run.benchmarks):
-        raise CannotJudge(f"{path}: two benchmarks have one name: rename one, a limit is found by its name")
-    found = {name: _ratio(side, sides, path) for name, side in sides.items() if side.extra_info.role == "ours"}
-    if not found:
-        raise CannotJudge(f"{path}: no benchmark has the role 'ours': run all of tests/bench, {_MEASURE}")
-    return found
-
-
-def _ratio(ours: Benchmark, sides: Mapping[str, Benchmark], path: Path) -> Ratio:
-    info, own = ours.extra_info, ours.stats.data
-    if info.beside is None:
-        raise CannotJudge(f"{path}: {ours.name} has no other side: give `beside` to Turns.measure in its test")
-    name, beside = info.beside.name, info.beside.seconds
-    if name not in sides:
-        raise CannotJudge(
-            f"{path}: {ours.name} is measured beside {name}, which is not in the run: leave out -k and -m"
-        )
-    other = sides[name].extra_info
-    if other.role == "ours":
-        raise CannotJudge(f"{path}: {ours.name} is measured beside {name}, which is neither a peer nor a bound")
-    if info.units != other.units:
-        raise CannotJudge(
-            f"{path}: {ours.name} works on {info.units}, {name} on {other.units}: give both the same work"
-        )
-    if len(own) != len(beside):
-        raise CannotJudge(
-            f"{path}: {ours.name} has {len(own)} rounds and {name} beside it {len(beside)}: measure again"
-        )
-    return Ratio(
-        beside=name,
-        unit=info.unit,
-        units=info.units,
-        threads=info.threads,
-        device=info.device,
-        clock=info.clock,
-        seconds=statistics.median(own),
-        beside_seconds=statistics.median(beside),
-        ratio=statistics.median(mine / others for mine, others in zip(own, beside, strict=True)),
-    )
-
-
-def make_limits(runs: Sequence[Mapping[str, Ratio]]) -> dict[str, Limit]:
-    """Limits of what runs have seen: the worst of each, by `HEADROOM`.
-
-    Raises:
-        CannotJudge: the runs are not of the same benchmarks.
-    """
-    first = runs[0]
-    limits = {}
-    for number, run in enumerate(runs[1:], start=2):
-        odd = sorted(run.keys() ^ first.keys())
-        odd += [name for name in first.keys() & run.keys() if run[name].differences(first[name])]
-        if odd:
-            raise CannotJudge(f"run {number} and run 1 differ in {', '.join(odd)}: measure all of them in the same way")
-    for name, ratio in sorted(first.items()):
-        seen = [round(run[name].ratio, 4) for run in runs]
-        limits[name] = Limit(**ratio.model_dump(), limit=round(max(seen) * HEADROOM, 3), seen=seen)
-    return limits
-
-
-def check_up_to_date(limits: Mapping[str, Limit], run: Mapping[str, Ratio], *, where: Path) -> None:
-    """Demand one limit for every benchmark of ours, of the same work.
-
-    Raises:
-        CannotJudge: names every one that has none or is none, and how to make limits.
-    """
-    problems = [f"{name} has no limit" for name in run if name not in limits]
-    problems += [f"the limit of {name} is of no benchmark" for name in limits if name not in run]
-    for name, limit in limits.items():
-        differences = limit.differences(run[name]) if name in run else ""
-        if differences:
-            problems.append(f"{name} has {differences}")
+    problems = [f"{what} lacks {name}" for name in run if name not in known]
+    problems += [f"the run lacks {name}" for name in known if name not in run]
+    for name in known.keys() & run.keys():
+        theirs, ours = (side[name].model_dump(include=set(Compared.model_fields)) for side in (known, run))
+        problems += [
+            f"{name} has {key} {ours[key]} instead of {theirs[key]}" for key in ours if ours[key] != theirs[key]
+        ]
     if problems:
         raise CannotJudge(
-            f"{where} is of other benchmarks than this run: {'; '.join(problems)}. Run all of tests/bench with the "
-            f"sizes, threads, device and clock of the limits ({_MEASURE}), or make limits anew of several runs: "
-            f"{_command(where)}"
+            f"not to be compared: {'; '.join(problems)}. Run all of tests/bench with the sizes, "
+            f"threads, device and clock of the limits ({_MEASURE}), or make limits anew: {_command()}"
         )
-
-
-def worst(runs: Iterable[Mapping[str, Ratio]]) -> dict[str, Ratio]:
-    """The run with the largest ratio, by benchmark."""
-    found: dict[str, Ratio] = {}
-    for run in runs:
-        for name, ratio in run.items():
-            if name not in found or ratio.ratio > found[name].ratio:
-                found[name] = ratio
-    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -244,25 +178,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="make the limits from these runs")
     asked = parser.parse_args(arguments)
     try:
-        read_runs = [read(Run, path, remedy=f"write it anew, {_MEASURE}") for path in asked.benchmarks]
-        runs = [ratios_of(run, path) for run, path in zip(read_runs, asked.benchmarks, strict=True)]
+        files = [read(Run, path, remedy=f"write it anew, {_MEASURE}") for path in asked.benchmarks]
+        runs = [file.ratios for file in files]
         if asked.write:
-            made = Limits(runs=[run.origin for run in read_runs], limits=make_limits(runs))
-            asked.limits.parent.mkdir(parents=True, exist_ok=True)
+            for run in runs:
+                check_alike(runs[0], run, what="the first run")
+            seen = {name: [round(run[name].ratio, 4) for run in runs] for name in sorted(runs[0])}
+            limits = {
+                name: Limit(**runs[0][name].model_dump(), limit=round(max(ratios) * HEADROOM, 3), seen=ratios)
+                for name, ratios in seen.items()
+            }
+            made = Limits(runs=[file.origin for file in files], limits=limits)
             asked.limits.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        limits = read(Limits, asked.limits, remedy=f"make limits: {_command(asked.limits)}").limits
+        limits = read(Limits, asked.limits, remedy=f"make limits: {_command()}").limits
         for run in runs:
-            check_up_to_date(limits, run, where=asked.limits)
+            check_alike(limits, run, what=str(asked.limits))
     except CannotJudge as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE
-    ratios = worst(runs)
+    ratios = {name: max((run[name] for run in runs), key=lambda ratio: ratio.ratio) for name in sorted(limits)}
     beyond = [name for name, ratio in ratios.items() if ratio.ratio > limits[name].limit]
     sys.stdout.write(table(ratios, limits))
     if beyond:
         sys.stderr.write(
-            f"beyond the limit: {', '.join(sorted(beyond))}. Measure again on a quiet machine; if it stays, find out "
-            f"what made it slower, or, where that is meant, make limits anew: {_command(asked.limits)}\n"
+            f"beyond the limit: {', '.join(beyond)}. Measure again on a quiet machine; if it stays, find out what "
+            f"made it slower, or, where that is meant, make limits anew: {_command()}\n"
         )
         return BEYOND
     return 0
@@ -281,14 +221,13 @@ def table(ratios: Mapping[str, Ratio], limits: Mapping[str, Limit]) -> str:
             "": "within" if ratio.ratio <= limits[name].limit else "BEYOND",
             "beside": ratio.beside,
         }
-        for name, ratio in sorted(ratios.items())
+        for name, ratio in ratios.items()
     ]
     return pd.DataFrame(lines).to_string(index=False) + "\n"
 
 
-def _command(limits: Path) -> str:
-    where = "" if limits.resolve() == LIMITS else f" --limits {limits}"
-    return f"python results/microbench/ratio_gate.py RUN1.json RUN2.json RUN3.json{where} --write"
+def _command() -> str:
+    return "python results/microbench/ratio_gate.py RUN1.json RUN2.json RUN3.json --write"
 
 
 if __name__ == "__main__":

@@ -95,9 +95,11 @@ def draw_rows(dataset: str, *, rows: int, seed: int) -> Rows:
     columns = source.profile.dense
     source._dense = DenseSampler([replace(column, mean=_FAR) for column in columns.values()])
     gaps = source.draw(STREAMS[Split.TRAIN], 0, rows).dense == 0
+    tables = [name for name, _ in workload.tables]
+    rank_0 = [int(workload._scrambler.table_ids(number, np.zeros(1, np.int64))[0]) for number in range(len(tables))]
     return Rows(
-        {name: column for (name, _), column in zip(workload.tables, ids, strict=True)},
-        {},
+        dict(zip(tables, ids, strict=True)),
+        dict(zip(tables, rank_0, strict=True)),
         dict(zip(columns, gaps, strict=True)),
     )
 

@@ -4,7 +4,12 @@
 
 Input are the figures in statistics.json beside this program, measured on samples of real rows (a source per dataset).
 Missing values are left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and
-is part of them.
+is part of them. `groups` are columns that are missing together `inside`, or `outside`, an event of a probability
+`share`. Of a table the shares are of the rows in which it is not missing: of the most frequent 1 % of the ids seen, of
+the most frequent id, of the ten most frequent, and, from the sample's leading rows, of each from the second to the
+tenth. `growth` is the number of distinct ids to expect in so many of those leading rows, chosen at random.
+`dense_missing` are rows by the names of the dense columns missing in them, where the event of the group on which they
+depend most happens and where it does not. (`sample_statistics.py` measures the last two.)
 
 The ten most frequent ids get their measured shares. Of the tail, the exponent is solved for every shift tried, so that
 as many draws as the sample has rows give about the measured number of distinct ids at the published table size. Among
@@ -15,7 +20,6 @@ that curve tells how flat the tail begins, how it ends, and how many distinct id
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -36,57 +40,7 @@ _DISTINCT_FACTORS = (0.94, 0.97, 1.0, 1.03, 1.06)
 _SHARE_WEIGHT = 0.5
 
 
-class MeasuredTable(TypedDict):
-    """Figures of one column of a sample.
-
-    Shares are of the rows in which the column is not missing: of the most frequent 1 % of the ids seen, of the most
-    frequent id, of the ten most frequent, and of each from the second to the tenth. These last come from the sample's
-    leading rows and serve as proportions. `growth` is the number of distinct ids to expect in so many of those leading
-    rows, chosen at random (`results/streams/sample_statistics.py` measures it).
-    """
-
-    distinct: int
-    growth: dict[str, float]
-    top1_percent: float
-    top1: float
-    top10: float
-    next9: list[float]
-
-
-class MeasuredGroup(TypedDict):
-    """Columns that are missing together inside (or outside) an event of a given probability."""
-
-    name: str
-    share: float
-    inside: list[str]
-    outside: list[str]
-
-
-class MeasuredMissing(TypedDict):
-    """Rows of a sample by the dense columns missing in them, where a group's event happens and where it does not.
-
-    A pattern is the names of the missing columns with a space between them, the empty one where none is missing
-    (`results/streams/sample_statistics.py` counts them). `group` is the group of tables on which they depend most.
-    """
-
-    group: str
-    inside: dict[str, int]
-    outside: dict[str, int]
-
-
-class MeasuredDataset(TypedDict):
-    """Figures of one sample."""
-
-    source: str
-    rows: int
-    groups: list[MeasuredGroup]
-    groups_are_defaults: bool
-    tables: dict[str, MeasuredTable]
-    dense: dict[str, Entry]
-    dense_missing: MeasuredMissing
-
-
-def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> Entry:
+def fit_dataset(schema: DatasetSchema, measured: Entry) -> Entry:
     """Fit every table of a dataset."""
     places = {
         table: (number, inside)
@@ -126,7 +80,7 @@ def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> Entry:
     }
 
 
-def fit_missing(measured: MeasuredDataset) -> Entry:
+def fit_missing(measured: Entry) -> Entry:
     """Shares of the patterns in which dense columns are missing."""
     patterns = measured["dense_missing"]
     return {
@@ -140,7 +94,7 @@ def _shares(rows: dict[str, int]) -> dict[str, float]:
     return {pattern: round(count / sum(rows.values()), 9) for pattern, count in rows.items()}
 
 
-def fit_table(measured: MeasuredTable, *, rows: int, draws: int, forced: float, forced_is_counted: bool) -> RankLaw:
+def fit_table(measured: Entry, *, rows: int, draws: int, forced: float, forced_is_counted: bool) -> RankLaw:
     """Fit the law of the ranks that are drawn where rank 0 is not forced.
 
     Args:
@@ -206,7 +160,7 @@ def _solve_exponent(law: RankLaw, *, draws: float, distinct: float) -> RankLaw:
 
 def main() -> None:
     """Write profiles.json."""
-    measured: dict[str, MeasuredDataset] = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
+    measured: dict[str, Entry] = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
     profiles = {name: fit_dataset(SCHEMAS[name], figures) for name, figures in measured.items()}
     write_json(PROFILES_FILE, profiles)
 

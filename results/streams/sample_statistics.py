@@ -7,14 +7,15 @@ puts them into statistics.json. Run `python results/streams/fit_profiles.py` aft
 
 import itertools
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from compared_rows import FOLDER, LONG, Mask, counts, read_rows
-from fit_profiles import STATISTICS_FILE, MeasuredMissing
+from fit_profiles import STATISTICS_FILE
+from scipy.stats import hypergeom
 
 GROWTH_ROWS = (64, 256, 1024, 4096, 16384)
 
@@ -22,20 +23,10 @@ GROWTH_ROWS = (64, 256, 1024, 4096, 16384)
 def expected_in_subset(counts: Sequence[int], *, rows: int, subset: int) -> float:
     """Expected number of distinct ids among `subset` rows drawn from `rows` without replacement (Hurlbert 1971).
 
-    Args:
-        counts: Rows per id.
-        rows: Rows of the sample, those in which the column is missing included.
-        subset: Rows drawn, `rows` at most.
+    `counts` are the rows of each id; rows of the sample in which the column is missing are among `rows`.
     """
-
-    def log_ways(n: int) -> float:
-        return math.lgamma(n + 1) - math.lgamma(n - subset + 1)
-
-    absent = {count: rows - count for count in set(counts)}
-    chance = {
-        count: math.exp(log_ways(left) - log_ways(rows)) if left >= subset else 0.0 for count, left in absent.items()
-    }
-    return sum(ids * (1.0 - chance[count]) for count, ids in Counter(counts).items())
+    frequency, ids = np.unique(counts, return_counts=True)
+    return float((ids * hypergeom.sf(0, rows, frequency, subset)).sum())
 
 
 def growth(dataset: str) -> dict[str, dict[str, float]]:
@@ -45,14 +36,14 @@ def growth(dataset: str) -> dict[str, dict[str, float]]:
     curves: dict[str, dict[str, float]] = {}
     for name, ids in rows.ids.items():
         present = ids if dataset == "avazu" or name not in rows.missing else ids[ids != rows.missing[name]]
-        frequency = counts(present).tolist()
+        frequency = counts(present)
         curves[name] = {
             str(size): round(expected_in_subset(frequency, rows=rows.count, subset=size), 1) for size in sizes
         }
     return curves
 
 
-def dense_missing(dataset: str) -> MeasuredMissing:
+def dense_missing(dataset: str) -> dict[str, Any]:
     """Rows of the long sample by the dense columns missing in them, in and outside the event they depend on most.
 
     That is the group with the largest difference between a joint share and the product of the two shares.

@@ -19,7 +19,7 @@ from suite.records.store import StoreError
 from systems.registry import UnknownSystem, near, split_list
 from workloads import DataError
 from workloads.schema import DATASETS, SCHEMAS
-from workloads.streams.tracks import label, split_name
+from workloads.streams.tracks import split_name
 
 _SIZE = TypeAdapter(ByteSize)
 
@@ -58,15 +58,15 @@ def parse_workloads(text: str, *, flag: str = "--workloads") -> tuple[str, ...]:
 
 
 def _synthetic(name: str, flag: str) -> str:
-    """The name as the workload itself spells it."""
+    """The name, checked."""
     try:
-        dataset, track = split_name(name)
+        dataset, _ = split_name(name)
     except DataError as error:
         raise BadOption(f"{flag}: {error}") from None
     if dataset not in SCHEMAS:
         hint = near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
         raise BadOption(f"{flag}: unknown workload '{dataset}': {hint}")
-    return f"{dataset}@{label(track)}" if track else dataset
+    return name
 
 
 def parse_prepared(

@@ -109,10 +109,10 @@ def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Prepare
     Tables pool by sum and SGD changes every row of a bag by the same gradient, so the pooled vector changes by as many
     steps as the bag has ids: at a rate of 1 the loss of `mlperf_dlrm_v2` is NaN within 24 steps.
     """
-    bags = SCHEMAS[split_name(workload)[0]].bags if dataset is None else None
-    if bags is None or optimizer != "sgd":
+    schema = SCHEMAS[split_name(workload)[0]] if dataset is None else None
+    if schema is None or schema.hotness is None or optimizer != "sgd":
         return scale.lr[optimizer]
-    return round(scale.lr[optimizer] / bags.mean_hotness, 2)
+    return round(scale.lr[optimizer] / schema.mean_hotness, 2)
 
 
 def _setting(workload: str, scale: Scale, options: Options, device: str, dataset: PreparedWorkload | None) -> Cell:

@@ -14,7 +14,7 @@ from workloads.manifest import PARTS, array_file, array_shape
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.merging import Stored
-from workloads.prepare.staging import StagedBlock, StagedFile
+from workloads.prepare.staging import StagedBlock, staged_blocks
 from workloads.prepare.vocabulary import Vocabulary
 from workloads.prepare.workspace import Job, key_of, step, sync, threads
 from workloads.schema import Split
@@ -55,10 +55,8 @@ def write_rows(path: Path, row: int, block: npt.NDArray[np.generic]) -> None:
     with path.open("r+b") as stream:
         np.lib.format.read_magic(stream)
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        if block.dtype != dtype:
-            raise TypeError(f"{path}: {block.dtype} rows for a {dtype} file")
         stream.seek(row * math.prod(shape[1:]) * dtype.itemsize, os.SEEK_CUR)
-        stream.write(np.ascontiguousarray(block).data)
+        stream.write(np.ascontiguousarray(block, dtype).data)
 
 
 def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -> dict[str, int]:
@@ -70,28 +68,28 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
         Positive labels of the file by split.
     """
     folder, start = placed
-    file = StagedFile(folder)
+    blocks = staged_blocks(folder)
     columns = range(len(into.vocabularies))
     limit = job.memory.divided(min(threads(), len(columns))).ranked_ids
 
     def fill(looked_up: Path) -> dict[str, int]:
         def look_up(column: int) -> list[int]:
             """Write the row of each entry of the dictionaries, int32; returns where those of each block begin."""
-            dictionaries = [file.dictionary(column, block) for block in file.blocks]
+            dictionaries = [block.ids[column].dictionary for block in blocks]
             with _rows_file(looked_up, column).open("wb") as stream:
                 return into.vocabularies[column].look_up(dictionaries, stream, limit=limit)
 
         def write(number: int) -> dict[Split, int]:
             rows = (
-                Stored(_rows_file(looked_up, i), np.int32, begin[-1]).read(begin[number], begin[number + 1])
+                Stored(_rows_file(looked_up, i), "i", begin[-1]).read(begin[number], begin[number + 1])
                 for i, begin in enumerate(begins)
             )
-            return _write_block(job.raw, into, file, file.blocks[number], rows, file_start=start)
+            return _write_block(job.raw, into, blocks[number], rows, file_start=start)
 
         positives = dict.fromkeys(map(str, Split), 0)
         with ThreadPoolExecutor(threads()) as pool:
             begins = list(pool.map(look_up, columns))
-            for block, found in zip(file.blocks, pool.map(write, range(len(file.blocks))), strict=True):
+            for block, found in zip(blocks, pool.map(write, range(len(blocks))), strict=True):
                 for split, count in found.items():
                     positives[split] += count
                 advance(block.start)
@@ -105,7 +103,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
     positives: dict[str, int] = step(
         job.work / f"encoded-{key_of(LAYOUT, into.made.name, folder.name, start)}", fill
     ).note
-    advance(file.blocks[-1].start + file.blocks[-1].rows)
+    advance(blocks[-1].start + blocks[-1].rows)
     return positives
 
 
@@ -124,27 +122,20 @@ def _rows_file(folder: Path, column: int) -> Path:
 
 
 def _write_block(
-    raw: RawFormat,
-    into: Arrays,
-    file: StagedFile,
-    block: StagedBlock,
-    rows: Iterable[npt.NDArray[np.int32]],
-    *,
-    file_start: int,
+    raw: RawFormat, into: Arrays, block: StagedBlock, rows: Iterable[npt.NDArray[np.int32]], *, file_start: int
 ) -> dict[Split, int]:
     """Write one block, with the rows of its dictionaries by column; returns its positive labels by split."""
-    labels = file.labels(block)
+    labels = block.labels.read()
     dense = np.empty((block.rows, len(raw.dense)), np.float32)
     for position, column in enumerate(raw.dense):
-        values = file.dense(position, block)
+        values = block.dense[position].read()
         dense[:, position] = scaled(values, minimum=into.minimum or 0) if column.kind is Kind.DENSE_INTEGER else values
     ids = np.empty((block.rows, len(into.vocabularies)), np.int32)
     for position, (known, vocabulary) in enumerate(zip(rows, into.vocabularies, strict=True)):
-        ids[:, position] = np.append(known, np.int32(vocabulary.missing_row))[file.codes(position, block)]
-    arrays: tuple[npt.NDArray[np.generic], ...] = (dense, ids, labels)
+        ids[:, position] = np.append(known, np.int32(vocabulary.missing_row))[block.ids[position].codes.read()]
     positives = {}
     for split, inside, row in _spans(into.splits, file_start + block.start, block.rows):
-        for part, array in zip(PARTS, arrays, strict=True):
+        for part, array in zip(PARTS, (dense, ids, labels), strict=True):
             write_rows(into.made / array_file(split, part), row, array[inside])
         positives[split] = int(labels[inside].sum(dtype=np.int64))
     return positives

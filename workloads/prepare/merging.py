@@ -24,7 +24,7 @@ class Stored(NamedTuple):
     """An array of one dimension in a file, from a byte on."""
 
     path: Path
-    dtype: npt.DTypeLike
+    dtype: str
     length: int
     offset: int = 0
 
@@ -46,7 +46,7 @@ class SortedIds(NamedTuple):
     values: Stored
     counts: Stored
     first: Stored
-    start: int
+    start: int = 0
 
     @classmethod
     def whole(cls, folder: Path, column: int, *, start: int = 0) -> Self:
@@ -103,5 +103,5 @@ def write_run(folder: Path, column: int, lists: Iterable[CountedIds]) -> int:
 
 
 def column_file(folder: Path, column: int, part: str) -> Path:
-    """The file of one `part` of a column's ids: a field of `Counted`, or another."""
+    """The file of one `part` of a column's ids: a field of `CountedIds`, or another."""
     return folder / f"{column:03}_{part}"

@@ -6,9 +6,9 @@ Where training ends is known only once all files have been read, so that countin
 dictionaries make both cheap, since a block has far fewer distinct ids than rows.
 """
 
-import json
+import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -28,79 +28,53 @@ from workloads.prepare.text import TextRows
 from workloads.prepare.values import RowChecks
 from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
-LAYOUT = 4  # of a staging folder: a change makes finished ones worthless
+LAYOUT = 5  # of a staging folder: a change makes finished ones worthless
 COUNTED_LAYOUT = 1  # of a counting folder
-DATA, INDEX = "data", "index.json"
-
-Codes = npt.NDArray[np.unsignedinteger]
+DATA, INDEX = "data", "index"
 
 
-Place = list[Any]
-"""Dtype, length and offset of an array in the file, as JSON keeps them."""
-
-
-class IdPlaces(NamedTuple):
-    """Places of a block of an id column.
+class StagedIds(NamedTuple):
+    """A block of an id column.
 
     Attributes:
-        dictionary: Values, counts and first rows in the block of its distinct ids.
+        dictionary: Its distinct ids; their first rows count from the file's beginning.
         codes: A position in the dictionary for each row; its length for a missing id.
-        missing, missing_first: Rows without an id, and the first of them.
+        missing, missing_first: Rows without an id, and the first of them in the block.
     """
 
-    dictionary: list[Place]
-    codes: Place
+    dictionary: SortedIds
+    codes: Stored
     missing: int
     missing_first: int
 
 
 class StagedBlock(NamedTuple):
-    """A block of rows: the first and their number, its smallest dense integer, and where its columns lie."""
+    """A block of rows.
+
+    Attributes:
+        start, rows: The first row in the file, and their number.
+        minimum: The smallest dense integer.
+        labels: uint8 `[rows]`, 0 or 1.
+        dense: Columns `[rows]`: integers of any width, or float32.
+        ids: By column.
+    """
 
     start: int
     rows: int
     minimum: int
-    labels: Place
-    dense: list[Place]
-    ids: list[IdPlaces]
+    labels: Stored
+    dense: list[Stored]
+    ids: list[StagedIds]
 
 
-class StagedFile:
-    """Reads what `stage` wrote, block by block."""
-
-    def __init__(self, folder: Path) -> None:
-        self._data = folder / DATA
-        self.blocks = [
-            StagedBlock(start, rows, minimum, labels, dense, [IdPlaces(*places) for places in ids])
-            for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
-        ]
-
-    def labels(self, block: StagedBlock) -> npt.NDArray[np.uint8]:
-        """uint8 `[rows]`, 0 or 1."""
-        return Stored(self._data, *block.labels).read()
-
-    def dense(self, column: int, block: StagedBlock) -> npt.NDArray[Any]:
-        """A dense column, `[rows]`: integers of any width, or float32."""
-        return Stored(self._data, *block.dense[column]).read()
-
-    def dictionary(self, column: int, block: StagedBlock) -> SortedIds:
-        """The distinct ids of a block, the missing one apart; their first rows count from the file's beginning."""
-        values, counts, first = (Stored(self._data, *place) for place in block.ids[column].dictionary)
-        return SortedIds(values, counts, first, block.start)
-
-    def codes(self, column: int, block: StagedBlock) -> Codes:
-        """Codes `[rows]` into the dictionary of a block; its length stands for a missing id."""
-        return Stored(self._data, *block.ids[column].codes).read()
-
-    def blocks_before(self, row: int) -> Iterator[tuple[StagedBlock, int]]:
-        """Blocks that hold rows before one, with the number of these rows."""
-        for block in self.blocks:
-            if block.start < row:
-                yield block, min(block.rows, row - block.start)
+def staged_blocks(folder: Path) -> list[StagedBlock]:
+    """The blocks of what `stage` wrote, in order."""
+    blocks: list[StagedBlock] = pickle.loads((folder / INDEX).read_bytes())
+    return blocks
 
 
 def stage(job: Job, path: Path, advance: Advance) -> Finished:
-    """Parse a raw file into a folder of columns, for `StagedFile`, unless an earlier run has finished it.
+    """Parse a raw file into a folder of columns, for `staged_blocks`, unless an earlier run has finished it.
 
     Raises:
         DataError: the file cannot be read, holds more bad rows than allowed or no good one, or changes meanwhile.
@@ -109,13 +83,15 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         before = identity(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    # the index has whole paths, so that a work folder that was moved is of no use
+    folder = job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before, job.work)}"
 
     def fill(made: Path) -> dict[str, Any]:
         checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
         file = ParquetRows(job.raw, path, checks) if is_parquet(path) else RawFile(path)
         rows = TextRows(job.raw, file, checks) if isinstance(file, RawFile) else file
         with (made / DATA).open("wb") as stream, ThreadPoolExecutor(threads()) as pool:
-            columns = _Columns(job.raw, stream, pool)
+            columns = _Columns(job.raw, stream, folder / DATA, pool)
             for frame in ahead(rows.frames(job.memory.text_block_bytes)):
                 columns.append(frame)
                 advance(file.bytes_read)
@@ -123,11 +99,11 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
             raise DataError(f"{path} changed while it was read: prepare it again once it is complete")
-        (made / INDEX).write_text(json.dumps(columns.blocks))
+        (made / INDEX).write_bytes(pickle.dumps(columns.blocks))
         read = {"bytes": file.bytes_read, "sha256": file.sha256, "rows": columns.rows}
         return read | {"problems": checks.problems, "times": columns.times}
 
-    staged = step(job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}", fill)
+    staged = step(folder, fill)
     advance(staged.note["bytes"])
     return staged
 
@@ -135,8 +111,8 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
 class _Columns:
     """Writes the columns of one file block by block; `blocks` says where each lies, `times` are the first and last."""
 
-    def __init__(self, raw: RawFormat, stream: BinaryIO, pool: ThreadPoolExecutor) -> None:
-        self._raw, self._stream, self._pool = raw, stream, pool
+    def __init__(self, raw: RawFormat, stream: BinaryIO, path: Path, pool: ThreadPoolExecutor) -> None:
+        self._raw, self._stream, self._path, self._pool = raw, stream, path, pool
         self.blocks: list[StagedBlock] = []
         self.rows = 0
         self.times: list[int] = []
@@ -152,26 +128,23 @@ class _Columns:
         arrays = [_narrowest(frame[column.name].to_numpy()) for column in self._raw.dense]
         integers = [array for array in arrays if array.dtype != np.float32]
         found = self._pool.map(_factorized, (frame[column.name] for column in self._raw.categorical))
-        ids = [
-            IdPlaces(
-                [self._write(part) for part in ids],
-                self._write(codes),
-                len(missing),
-                missing[0].item() if len(missing) else 0,
-            )
-            for ids, codes, missing in found
-        ]
+        ids = []
+        for dictionary, codes, missing in found:
+            values, counts, first = (self._write(part) for part in dictionary)
+            missing_first = missing[0].item() if len(missing) else 0
+            distinct = SortedIds(values, counts, first, self.rows)
+            ids.append(StagedIds(distinct, self._write(codes), len(missing), missing_first))
         minimum = min((int(array.min()) for array in integers), default=0)
         dense = [self._write(array) for array in arrays]
         self.blocks.append(StagedBlock(self.rows, frame.height, minimum, labels, dense, ids))
         self.rows += frame.height
 
-    def _write(self, array: npt.NDArray[np.generic]) -> Place:
+    def _write(self, array: npt.NDArray[np.generic]) -> Stored:
         """Append an array."""
         self._stream.write(bytes(-self._stream.tell() % 8))  # so that what is mapped is aligned
         offset = self._stream.tell()
         self._stream.write(np.ascontiguousarray(array).data)
-        return [array.dtype.str, array.size, offset]
+        return Stored(self._path, array.dtype.str, array.size, offset)
 
 
 def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -182,7 +155,7 @@ def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return values.astype(np.min_scalar_type(min(int(values.min()), -1 - int(values.max()))))
 
 
-def _factorized(series: pl.Series) -> tuple[CountedIds, Codes, npt.NDArray[np.intp]]:
+def _factorized(series: pl.Series) -> tuple[CountedIds, npt.NDArray[np.unsignedinteger], npt.NDArray[np.intp]]:
     """The dictionary of a column, the code of each row in it, and the rows without an id.
 
     Codes are positions in the sorted values, their number for a missing id. Counts and first rows are uint32.
@@ -209,64 +182,56 @@ def count(job: Job, part: tuple[Path, int], advance: Advance) -> Finished:
     `missing`, each with the first of them, and the smallest dense integer, `minimum`; None for none.
     """
     staged, rows = part
-    integers = tuple(i for i, column in enumerate(job.raw.dense) if column.kind is Kind.DENSE_INTEGER)
+    integers = [i for i, column in enumerate(job.raw.dense) if column.kind is Kind.DENSE_INTEGER]
     columns = len(job.raw.categorical)
     at_once = min(threads(), columns)
     limit = job.memory.divided(at_once).merged_ids
 
     def fill(made: Path) -> dict[str, Any]:
-        file = StagedFile(staged)
+        blocks = [(block, min(block.rows, rows - block.start)) for block in staged_blocks(staged) if block.start < rows]
         cut = made / "cut"
         cut.mkdir()
 
         def one(column: int) -> tuple[int, int]:
-            runs, missing = _runs(file, column, rows, cut)
+            runs, missing = _runs(blocks, column, cut)
             write_run(made, column, merged(runs, limit=limit))
             return missing
 
-        note: dict[str, Any] = {"missing": []}
+        missing = []
         with ThreadPoolExecutor(at_once) as pool:
-            for position, missing in enumerate(pool.map(one, range(columns)), start=1):
-                note["missing"].append(missing)
+            for position, found in enumerate(pool.map(one, range(columns)), start=1):
+                missing.append(found)
                 advance(rows * position // columns)
         shutil.rmtree(cut)
-        return note | {"minimum": _minimum(file, rows, integers)}
+        minima = (
+            block.minimum if inside == block.rows else min(int(block.dense[i].read()[:inside].min()) for i in integers)
+            for block, inside in (blocks if integers else ())
+        )
+        return {"missing": missing, "minimum": min(minima, default=None)}
 
     counted = step(job.work / f"counted-{key_of(COUNTED_LAYOUT, staged.name, rows, integers)}", fill)
     advance(rows)
     return counted
 
 
-def _minimum(file: StagedFile, rows: int, integers: tuple[int, ...]) -> int | None:
-    """Smallest dense integer of the leading rows; None without a column of integers."""
-    found = []
-    for block, inside in file.blocks_before(rows) if integers else ():
-        if inside == block.rows:
-            found.append(block.minimum)
-        else:
-            found += [int(file.dense(column, block)[:inside].min()) for column in integers]
-    return min(found, default=None)
-
-
-def _runs(file: StagedFile, column: int, rows: int, cut: Path) -> tuple[list[SortedIds], tuple[int, int]]:
-    """The dictionaries of a column in the leading rows; the rows without an id, and the first of them.
+def _runs(blocks: Sequence[tuple[StagedBlock, int]], column: int, cut: Path) -> tuple[list[SortedIds], tuple[int, int]]:
+    """The dictionaries of a column in the leading rows of blocks; the rows without an id, and the first of them.
 
     That of a block of which a part trains is written anew, into the folder `cut`.
     """
     runs: list[SortedIds] = []
     missing = missing_first = 0
-    for block, inside in file.blocks_before(rows):
-        run, place = file.dictionary(column, block), block.ids[column]
-        lost = place.missing
+    for block, inside in blocks:
+        run, codes, lost, first = block.ids[column]
         if inside < block.rows:
             distinct = run.values.length
-            counts = np.bincount(file.codes(column, block)[:inside], minlength=distinct + 1)
+            counts = np.bincount(codes.read()[:inside], minlength=distinct + 1)
             kept, lost = np.flatnonzero(counts[:-1]), int(counts[-1])
             ids = run.read(0, distinct)
             write_run(cut, column, [CountedIds(ids.values[kept], counts[kept].astype(np.int64), ids.first[kept])])
             run = SortedIds.whole(cut, column)
         runs.append(run)
         if lost and not missing:
-            missing_first = block.start + place.missing_first
+            missing_first = block.start + first
         missing += lost
     return runs, (missing, missing_first)

@@ -1,6 +1,6 @@
 """The third step: the counted ids of all files to the rows of a table, on disk, by rank or hashed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,12 +13,11 @@ from workloads.manifest import IdRule, Settings
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Kind, RawColumn
 from workloads.prepare.merging import CountedIds, SortedIds, Stored, column_file, merged, write_run
-from workloads.prepare.workspace import Finished, Job, key_of, step
+from workloads.prepare.workspace import Finished, Job, MemoryBudget, key_of, step
 
-LAYOUT = 1  # of a vocabulary folder
+LAYOUT = 2  # of a vocabulary folder
 MOST_ROWS = 2**31 - 1  # ids are int32
-_COUNT_CELLS = 1024
-_ROW_CELLS = 1024
+_MOST_TRAINING_ROWS = 2**32 - 1  # a count and a row share 64 bits where ids are ranked
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Vocabulary:
 
     Attributes:
         training_ids: Distinct ids in training, the missing one and rare ones included.
-        values: How many ids have a row by value; 0 where rows follow from the value alone.
         hashed: Whether rows are values modulo the size of the table.
         signed: Whether the values are integers in two's complement.
     """
@@ -35,7 +33,6 @@ class Vocabulary:
     folder: Path
     table_rows: int
     training_ids: int
-    values: int
     missing_row: int
     hashed: bool
     signed: bool
@@ -51,15 +48,14 @@ class Vocabulary:
                 stream.write(hashed(run.values.mapped(), self.table_rows, signed=self.signed).astype(np.int32).data)
             return begins
         found = [0] * len(runs)
-        known, row_of = (
-            Stored(self.folder / name, dtype, self.values) for name, dtype in (("values", "Q"), ("rows", "i"))
-        )
-        for start in range(0, max(self.values, 1), limit):
-            stop = min(start + limit, self.values)
+        known = SortedIds.whole(self.folder, 0).values
+        row_of = Stored(self.folder / "rows", "i", known.length)
+        for start in range(0, max(known.length, 1), limit):
+            stop = min(start + limit, known.length)
             values, rows = known.read(start, stop), row_of.read(start, stop)
             for number, run in enumerate(runs):
                 wanted = run.values.mapped()[found[number] :]
-                wanted = wanted if stop == self.values else wanted[: np.searchsorted(wanted, values[-1], side="right")]
+                wanted = wanted if stop == known.length else wanted[: np.searchsorted(wanted, values[-1], side="right")]
                 stream.seek(4 * (begins[number] + found[number]))
                 stream.write(_rows_of(wanted, values, rows).data)
                 found[number] += len(wanted)
@@ -110,111 +106,80 @@ def build_vocabulary(
         DataError: a table would have more rows than an int32 can tell apart.
     """
     described = job.raw.categorical[column]
-    signed, table_rows = described.kind is Kind.CATEGORICAL_INTEGER, hashed_rows(described, job.settings)
-    notes = [(file.note["missing"][column], start) for file, start in counted]
-    missing = sum(rows for (rows, _), _ in notes)
-    missing_first = next((start + first for (rows, first), start in notes if rows), 0)
+    signed, hashed_to = described.kind is Kind.CATEGORICAL_INTEGER, hashed_rows(described, job.settings)
+    min_count = job.settings.min_count
+    lost = [(rows, start + first) for file, start in counted for rows, first in [file.note["missing"][column]] if rows]
+    missing = sum(rows for rows, _ in lost)
 
     def fill(made: Path) -> dict[str, Any]:
         runs = [SortedIds.whole(file.folder, column, start=start) for file, start in counted]
         ids = write_run(made, 0, merged(runs, limit=job.memory.merged_ids))
-        if table_rows is None:
-            lost = (missing, missing_first)
-            return _ranked(job, made, ids, missing=lost, training_rows=training_rows, column=described)
-        stored = SortedIds.whole(made, 0)
-        _count_hashed(made, stored, rows=table_rows, limit=job.memory.ranked_ids, signed=signed, missing=missing)
-        for part in CountedIds._fields:
+        entries, missing_row = ids + bool(lost), 0
+        if hashed_to is not None:
+            stored, limit = SortedIds.whole(made, 0), job.memory.ranked_ids
+            _count_hashed(made, stored, rows=hashed_to, limit=limit, signed=signed, missing=missing)
+            table_rows = hashed_to
+        else:
+            if lost:  # a missing id is ranked like others, as the last entry
+                for part, number in zip(("counts", "first"), (missing, lost[0][1]), strict=True):
+                    with column_file(made, 0, part).open("ab") as stream:
+                        stream.write(np.int64(number).tobytes())
+            table_rows = _rank(made, entries, training_rows=training_rows, min_count=min_count, memory=job.memory)
+            if table_rows > MOST_ROWS:
+                remedy = "raise --min-count, or hash them (--ids hashed)"
+                raise DataError(f"column {described.name} has {table_rows:,} ids: {remedy}")
+            if lost:
+                missing_row = int(Stored(made / "rows", "i", entries).read(ids)[0])
+        for part in ("counts", "first"):
             column_file(made, 0, part).unlink()
-        return {"table_rows": table_rows, "training_ids": ids + bool(missing), "values": 0, "missing_row": 0}
+        return {"table_rows": table_rows, "training_ids": entries, "missing_row": missing_row}
 
     files = [[file.folder.name, start] for file, start in counted]
-    key = key_of(LAYOUT, column, files, job.settings.min_count, table_rows, signed)
+    key = key_of(LAYOUT, column, files, min_count, hashed_to, signed)
     folder, note = step(job.work / f"vocabulary-{key}", fill)
     advance(training_rows)
-    return Vocabulary(folder=folder, hashed=table_rows is not None, signed=signed, **note)
+    return Vocabulary(folder=folder, hashed=hashed_to is not None, signed=signed, **note)
 
 
-def _ranked(
-    job: Job, made: Path, ids: int, *, missing: tuple[int, int], training_rows: int, column: RawColumn
-) -> dict[str, int]:
-    """Rank the ids of a column, so many of them; returns what `Vocabulary` has to know.
-
-    `missing` has the rows without an id, and the first of them: a missing id is ranked like others, as the last entry.
-    """
-    entries = ids + bool(missing[0])
-    if missing[0]:
-        for part, number in zip(("counts", "first"), missing, strict=True):
-            with column_file(made, 0, part).open("ab") as stream:
-                stream.write(np.int64(number).tobytes())
-    limit, min_count = job.memory.ranked_ids, job.settings.min_count
-    rows = _rank(made, entries, training_rows=training_rows, min_count=min_count, limit=limit)
-    if rows > MOST_ROWS:
-        raise DataError(f"column {column.name} has {rows:,} ids: raise --min-count, or hash them (--ids hashed)")
-    missing_row = int(np.fromfile(made / "rows", np.int32, 1, offset=4 * ids)[0]) if missing[0] else 0
-    for part in ("counts", "first"):
-        column_file(made, 0, part).unlink()
-    column_file(made, 0, "values").rename(made / "values")
-    return {"table_rows": rows, "training_ids": entries, "values": ids, "missing_row": missing_row}
-
-
-def _rank(folder: Path, entries: int, *, training_rows: int, min_count: int, limit: int) -> int:
+def _rank(folder: Path, entries: int, *, training_rows: int, min_count: int, memory: MemoryBudget) -> int:
     """Write `rows` int32 `[entries]` and `counts` int64 `[table rows]` from the counts and first rows of the entries.
 
     Rows 1, 2, ... go to the entries in order of decreasing count, ties by first row; row 0 to those below `min_count`.
-    Entries fall into cells by their count and first row, in the order of the ranking. As no two ids of a column have
-    the same first row, a cell with one count has at most as many ids as rows; cells are taken together up to the limit.
+    A key of both, unique since no two ids of a column have the same first row, sorts the entries: piece by piece in
+    memory, then merged.
 
-    The folder holds the files of column 0, and gets the two written. So many entries as `limit` are ranked at a time.
-    Returns the rows of the table.
+    The folder holds the files of column 0, and gets the two written. Returns the rows of the table.
     """
-    width = max(1, -(-training_rows // _ROW_CELLS))
-
-    def chunks() -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        for start in range(0, entries, limit):
-            length = min(limit, entries - start)
-            paths = (column_file(folder, 0, part) for part in ("counts", "first"))
-            counts, first = (np.fromfile(path, np.int64, length, offset=8 * start) for path in paths)
-            often = np.maximum(_COUNT_CELLS - counts, 0)
-            cells = np.where(often > 0, often * _ROW_CELLS + first // width, 0)
-            yield start, counts, first, np.where(counts >= min_count, cells, -1)
-
-    sizes = np.zeros((_COUNT_CELLS + 1) * _ROW_CELLS, np.int64)
+    if training_rows > _MOST_TRAINING_ROWS:
+        raise DataError(f"ids of {training_rows:,} training rows cannot be ranked: hash them (--ids hashed)")
+    all_counts, all_first = (Stored(column_file(folder, 0, part), "q", entries) for part in ("counts", "first"))
+    runs: list[SortedIds] = []
     rare = training_rows
-    for _, counts, _, cells in chunks():
-        kept = cells >= 0
-        found = np.bincount(cells[kept])
-        sizes[: len(found)] += found
-        rare -= int(counts[kept].sum())
-    with (folder / "rows").open("wb") as stream:
-        stream.truncate(4 * entries)
+    for start in range(0, entries, memory.ranked_ids):
+        stop = min(start + memory.ranked_ids, entries)
+        counts, first = all_counts.read(start, stop), all_first.read(start, stop)
+        kept = np.flatnonzero(counts >= min_count)
+        counts, first = counts[kept], first[kept]
+        rare -= int(counts.sum())
+        keys = ((_MOST_TRAINING_ROWS - counts).astype(np.uint64) << np.uint64(32)) + first.astype(np.uint64)
+        order = np.argsort(keys)
+        sorted_part = CountedIds(keys[order], counts[order], kept[order] + start)
+        write_run(folder, len(runs) + 1, [sorted_part])
+        runs.append(SortedIds.whole(folder, len(runs) + 1))
     row = 1
-    with (folder / "counts").open("wb") as counts_file, (folder / "rows").open("r+b") as rows_file:
+    with (folder / "counts").open("wb") as counts_file, (folder / "rows").open("w+b") as rows_file:
+        rows_file.truncate(4 * entries)
         counts_file.write(np.int64(rare).tobytes())
-        for low, high in _ranges(sizes, limit):
-            picked = [
-                (np.flatnonzero(inside) + start, counts[inside], first[inside])
-                for start, counts, first, cells in chunks()
-                for inside in [(cells >= low) & (cells < high)]
-            ]
-            places, counts, first = (np.concatenate(parts) for parts in zip(*picked, strict=True))
-            order = np.lexsort((first, -counts))
-            counts_file.write(counts[order].data)
-            rows = np.empty(len(order), np.int32)
-            rows[order] = np.arange(row, row + len(order)).astype(np.int32)
+        for _, counts, places in merged(runs, limit=memory.merged_ids):  # places are kept where first rows were
+            counts_file.write(np.ascontiguousarray(counts).data)
+            order = np.argsort(places)
+            ranked, at = (row + order).astype(np.int32), places[order].astype(np.int64)
+            _scatter(rows_file, at, ranked, window=memory.ranked_ids, entries=entries)
             row += len(order)
-            _scatter(rows_file, places, rows, window=limit, entries=entries)
+    for run in runs:
+        for part in (run.values, run.counts, run.first):
+            part.path.unlink()
     return row
-
-
-def _ranges(sizes: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
-    """Consecutive cells that hold together at most the limit, or a single one that holds more."""
-    used = np.flatnonzero(sizes)
-    totals = np.cumsum(sizes[used])
-    start, before = 0, 0
-    while start < len(used):
-        stop = max(start + 1, int(np.searchsorted(totals, before + limit, side="right")))
-        yield int(used[start]), int(used[stop - 1]) + 1
-        start, before = stop, int(totals[stop - 1])
 
 
 def _scatter(

@@ -191,26 +191,6 @@ def _head_rank(uniform, rank, border, ranks):
 
 
 @compiled
-def to_lengths(uniform, longest, more, lengths):
-    """Lengths of bags, `[tables, n]`, by the law of `BagLaw`."""
-    for t in range(lengths.shape[0]):
-        for i in range(lengths.shape[1]):
-            length, left = 1, more[t]
-            while length < longest[t] and uniform[t, i] < left:
-                length += 1
-                left *= more[t]
-            lengths[t, i] = length
-
-
-@compiled
-def place_firsts(firsts, offsets, values):
-    """Put the numbers `firsts` at the beginning of the bags that are not empty, all flat."""
-    for bag in range(firsts.size):
-        if offsets[bag] < offsets[bag + 1]:
-            values[offsets[bag]] = firsts[bag]
-
-
-@compiled
 def _mix(word, multipliers, offsets, mask, shift):
     # The offsets keep 0, the most frequent rank of every table, from being a fixed point.
     for turn in range(ROUNDS):

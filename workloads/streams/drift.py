@@ -14,7 +14,6 @@ from workloads.streams.track import (
     Table,
     Track,
     hashed,
-    parameter,
     still_shares,
     uniform_of,
 )
@@ -34,8 +33,8 @@ class Drift(Track):
     """
 
     name: ClassVar[str] = "drift"
-    lifetime: float = parameter(0.1, 1e-3, 1e3)
-    takers: int = parameter(16, 2, 1 << 16)
+    lifetime: float = 0.1
+    takers: int = 16
 
     def _places(self, table: Table) -> int:
         return (table.law.rows - table.pinned) // self.takers

@@ -17,7 +17,6 @@ from workloads.streams.track import (
     Track,
     hashed,
     mixed,
-    parameter,
     still_shares,
     uniform_of,
 )
@@ -64,7 +63,7 @@ class Growth(Track):
     """
 
     name: ClassVar[str] = "growth"
-    start: float = parameter(0.5, 0.25, 1.0)
+    start: float = 0.5
 
     def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
         _draw_existing(samples, _growing(self.start, table), ranks)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.batch import Split, bag_offsets
-from workloads.schema import BagLaw, DatasetSchema
-from workloads.streams.draws import place_firsts, to_dense, to_lengths, to_uniform
+from workloads.schema import DatasetSchema
+from workloads.streams.draws import to_dense, to_uniform
 from workloads.streams.profiles import DenseProfile, load_profile
 from workloads.streams.track import KEYS, Table, Track
 from workloads.streams.tracks import MOVING_ROWS
@@ -106,19 +106,16 @@ class SampleSource:
         uniform = _uniform(generator, (tables + groups + 1, size))
         events = uniform[tables : tables + groups]
         dense = self._dense.draw(generator, events[self.profile.dense_group])
-        missing = self._missing(events)
-        bags, lookups = self._schema.bags, uniform[:tables].reshape(-1)
-        lengths = np.ones((tables, size), dtype=np.int64)
-        if bags is not None:
-            lengths = bag_lengths(bags, _uniform(generator, (tables, size)), missing)
+        lookups = uniform[:tables].reshape(-1)
+        lengths = np.repeat(np.array(self._schema.bag_lengths, dtype=np.int64)[:, None], size, axis=1)
         offsets = bag_offsets(lengths)
-        if bags is not None:
+        if self._schema.hotness is not None:
+            generator.random_raw(tables * size, output=False)  # lengths were drawn once, and the words are skipped
             firsts, lookups = lookups, _uniform(generator, (int(offsets[-1]),))
-            place_firsts(firsts, offsets, lookups)
+            lookups[offsets[:-1]] = firsts
         starts = offsets[::size].copy()
         ranks = self._sampler.ranks(lookups, starts)
-        if bags is None or not bags.missing_is_empty:
-            ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
+        ranks[offsets[:-1].reshape(tables, size)[self._missing(events)]] = 0
         if self._track:
             times = np.repeat(np.tile(self._times(stream, index, size), tables), lengths.reshape(-1))  # of every lookup
             parts = [slice(start, stop) for start, stop in itertools.pairwise(starts.tolist())]
@@ -149,21 +146,6 @@ def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:
     uniform = np.empty(shape)
     to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
     return uniform
-
-
-def bag_lengths(law: BagLaw, uniform: Floats, missing: npt.NDArray[np.bool_]) -> Ints:
-    """Lengths of bags, int64 `[columns, n]`.
-
-    Args:
-        law: How long they are.
-        uniform: float64 `[columns, n]` in [0, 1).
-        missing: Where the value is missing, bool `[columns, n]`.
-    """
-    lengths = np.empty(uniform.shape, dtype=np.int64)
-    to_lengths(uniform, np.asarray(law.longest), np.asarray(law.more), lengths)
-    if law.missing_is_empty:
-        np.copyto(lengths, 0, where=missing)
-    return lengths
 
 
 class DenseSampler:

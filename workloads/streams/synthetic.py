@@ -1,5 +1,6 @@
 """Synthetic click logs: the table sizes, access skew and click rate of a real dataset, with labels to learn."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Self
 
@@ -13,7 +14,7 @@ from workloads.schema import SCHEMAS, DatasetSchema, prefix_of
 from workloads.streams.planted import PlantedModel
 from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
 from workloads.streams.track import Track
-from workloads.streams.tracks import label, split_name
+from workloads.streams.tracks import split_name
 from workloads.streams.zipf import RankScrambler
 
 BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
@@ -43,11 +44,11 @@ class SyntheticWorkload:
             raise DataError(f"batch_size is {batch_size}: give at least 1 sample per batch")
         if not 0 <= seed < 1 << 64:
             raise DataError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
-        self.name = f"{schema.name}@{label(track)}" if track else schema.name
+        self.name = f"{schema.name}@{track.name}" if track else schema.name
         self.batch_size = batch_size
         self.tables = tuple(rows.items())
         self.dense_columns = len(schema.dense)
-        self.batch_lookups = batch_size * (sum(schema.bags.longest) if schema.bags else len(rows))
+        self.batch_lookups = batch_size * sum(schema.bag_lengths)
         self._schema = schema
         self._rows = dict(rows)
         self._seed = seed
@@ -114,17 +115,13 @@ class SyntheticWorkload:
         # samples. Beside the result it takes a few chunks of ranks.
         samples = prefix_of(self._schema.train_rows, prefix)
         frequencies: dict[str, Tensor] = {}
-        bags = self._schema.bags
-        lengths = bags.mean if bags else (1.0,) * len(self._rows)
-        missing_is_empty = bags is not None and bags.missing_is_empty
-        for number, ((name, table), length) in enumerate(
-            zip(self._source.profile.tables.items(), lengths, strict=True)
-        ):
+        tables = zip(self._source.profile.tables.items(), self._schema.bag_lengths, strict=True)
+        for number, ((name, table), length) in enumerate(tables):
             accesses = np.empty(self._rows[name], dtype=np.int64)
             draws = np.random.default_rng((self._seed, number, samples))
             for start, drawn in self._source.tracks[number].shares(self._source.tables[number], samples):
-                shares = drawn * (length - table.forced * (length if missing_is_empty else 1.0))
-                if start == 0 and not missing_is_empty:
+                shares = drawn * (length - table.forced)
+                if start == 0:
                     shares[0] += table.forced
                 ids = self._scrambler.table_ids(number, np.arange(start, start + shares.size, dtype=np.int64))
                 accesses[ids] = draws.poisson(shares * samples)
@@ -132,8 +129,6 @@ class SyntheticWorkload:
         return frequencies
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> "SyntheticWorkload":
-        if max_table_rows < 1:
-            raise DataError(f"max_table_rows is {max_table_rows}: give at least 1 row per table")
         rows = {name: min(count, max_table_rows) for name, count in self._rows.items()}
         return SyntheticWorkload(
             schema=self._schema, rows=rows, batch_size=batch_size, seed=self._seed, track=self._track
@@ -150,13 +145,11 @@ class SyntheticWorkload:
 
 
 def _common_cap(sizes: list[int], *, max_rows: int) -> int:
-    """The largest common cap whose capped sizes sum to `max_rows` at most."""
-    low, high = 2, max(sizes)
-    if sum(min(size, low) for size in sizes) > max_rows:
-        raise DataError(
-            f"max_rows is {max_rows}: {len(sizes)} tables need {sum(min(size, low) for size in sizes)} rows at least"
-        )
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if sum(min(size, middle) for size in sizes) <= max_rows else (low, middle - 1)
-    return low
+    """The largest common cap, 2 at least, whose capped sizes sum to `max_rows` at most."""
+
+    def capped(cap: int) -> int:
+        return sum(min(size, cap) for size in sizes)
+
+    if capped(2) > max_rows:
+        raise DataError(f"max_rows is {max_rows}: {len(sizes)} tables need {capped(2)} rows at least")
+    return 1 + bisect_right(range(2, max(sizes) + 1), max_rows, key=capped)

@@ -1,13 +1,12 @@
 """A track that changes nothing, and what every track has to say: identities, and how often each identity comes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from workloads import DataError
 from workloads.streams.draws import compiled
 from workloads.streams.zipf import RankLaw
 
@@ -39,27 +38,11 @@ class Table:
     train_samples: int
 
 
-def parameter(default: float, low: float, high: float) -> Any:
-    """A parameter of a track, and its range."""
-    return field(default=default, metadata={"range": (low, high)})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """Dependence of a stream on time; the fields are its parameters. This one has none: the stream does not change.
-
-    Raises:
-        DataError: a parameter is out of range.
-    """
+    """Dependence of a stream on time. This one has none: the stream does not change."""
 
     name: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        for known in fields(self):
-            value, (low, high) = getattr(self, known.name), known.metadata["range"]
-            if not low <= value <= high:
-                raise DataError(f"{known.name} of @{self.name} is {value}: give {low:g} to {high:g}")
 
     def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
         """Replace ranks by identities, in place.

@@ -36,21 +36,6 @@ class RankLaw:
     exponent: float
     shift: float
 
-    def __post_init__(self) -> None:
-        """Check that the numbers make a distribution.
-
-        Raises:
-            ValueError: naming the field and its value.
-        """
-        if not 1 <= len(self.head) <= self.rows:
-            raise ValueError(f"the head has {len(self.head)} ranks: a table of {self.rows} rows takes 1 to {self.rows}")
-        if min(self.head) < 0 or sum(self.head) > 1 + 1e-6:
-            raise ValueError(f"head probabilities sum to {sum(self.head)}: none may be negative, the sum not above 1")
-        if len(self.head) == self.rows and sum(self.head) < 1 - 1e-6:
-            raise ValueError(f"head probabilities sum to {sum(self.head)}: with no rank behind them they must reach 1")
-        if self.exponent < 0 or self.shift < 0:
-            raise ValueError(f"exponent {self.exponent} and shift {self.shift} must both be 0 or more")
-
     @property
     def tail_mass(self) -> float:
         """Probability of a rank behind the head."""

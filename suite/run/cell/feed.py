@@ -178,7 +178,6 @@ class BackgroundLoader:
         self._left = total
         self._copier = Worker("batches")
         self._coming: deque[Task[Batch]] = deque()
-        producer.request(total)
         self._order()
 
     def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:

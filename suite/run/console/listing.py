@@ -4,7 +4,6 @@ import importlib.util
 import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -163,15 +162,14 @@ def _workloads(page: _Page) -> None:
     for schema in SCHEMAS.values():
         if schema.name not in DATASETS:
             page.entry(_workload(schema))
-    page.heading("Tracks: how a synthetic stream changes with time, e.g. avazu@drift; in brackets the defaults")
+    page.heading("Tracks: how a synthetic stream changes with time, e.g. avazu@drift")
     for name, track in TRACKS.items():
-        defaults = ", ".join(f"{field.name}={field.default}" for field in fields(track))
-        page.entry(f"{name} [{defaults}]", _summary(track))
+        page.entry(name, _summary(track))
     page.heading("Your own data: prepare them, then name their directory with --data-dir")
 
 
 def _workload(schema: DatasetSchema) -> str:
-    most = 1 if schema.bags is None else max(schema.bags.longest)
+    most = max(schema.bag_lengths)
     ids = "one id" if most == 1 else f"up to {most} ids"
     return (
         f"{schema.name}: {schema.title}, {len(schema.categorical)} tables of {schema.table_rows:,} rows in full, {ids} "

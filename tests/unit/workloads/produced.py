@@ -8,7 +8,7 @@ from torchrec import KeyedJaggedTensor
 from workloads.batch import Batch, Split
 
 SAMPLES = 32
-FAILING, UNPICKLABLE, WEIGHTED, SLOW = 4, 5, 6, 7
+FAILING, UNPICKLABLE, SLOW = 4, 5, 6
 
 
 class Refused(Exception):
@@ -33,8 +33,7 @@ class Bags:
         lengths = torch.randint(0, 2 + 40 * index, (2 * SAMPLES,), generator=generator)
         lengths[::7] = 0
         values = torch.randint(0, 1000, (int(lengths.sum()),), generator=generator)
-        weights = torch.ones(values.numel()) if index == WEIGHTED else None
-        features = KeyedJaggedTensor(["a", "b"], values, weights=weights, lengths=lengths, stride=SAMPLES)
+        features = KeyedJaggedTensor(["a", "b"], values, lengths=lengths, stride=SAMPLES)
         dense = torch.rand(SAMPLES, 3, generator=generator)
         return Batch(dense, features, torch.randint(0, 2, (SAMPLES,), generator=generator).float())
 

@@ -51,7 +51,7 @@ class HalfHour:
 
     @property
     def ended(self) -> list[str]:
-        return [step["how"] for step in json.loads((self.folder / "steps.json").read_text()).values()]
+        return list(json.loads((self.folder / "steps.json").read_text()).values())
 
     def printed(self, step: int) -> list[str]:
         return (self.folder / "logs" / f"step{step:02}.log").read_text().splitlines()

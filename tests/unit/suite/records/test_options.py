@@ -44,11 +44,7 @@ def test_what_is_no_size_is_refused_with_an_example(text):
 def test_workloads_are_taken_in_order_and_once():
     assert parse_workloads("criteo_1tb, avazu,criteo_1tb") == ("criteo_1tb", "avazu")
     assert parse_workloads("avazu,all") == ("avazu", "criteo_kaggle", "criteo_1tb")
-
-
-def test_tracks_are_spelled_one_way_whatever_their_parameters_are_given_as():
-    text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@drift[lifetime=.3, takers=8], mlperf_dlrm_v2"
-    assert parse_workloads(text) == ("avazu@drift", "avazu@drift[lifetime=0.3,takers=8]", "mlperf_dlrm_v2")
+    assert parse_workloads("avazu@drift, mlperf_dlrm_v2") == ("avazu@drift", "mlperf_dlrm_v2")
 
 
 FOLDERS = {"zoo": Path("d/zoo"), "avazu": Path("d/avazu"), "my_shop": Path("d/my_shop")}
@@ -81,7 +77,6 @@ def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message)
         (" , ", "--workloads: none named: give all, or some of"),
         ("avzu@drift", "--workloads: unknown workload 'avzu': did you mean avazu"),
         ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of drift, growth"),
-        ("avazu@drift[lifetme=1]", "--workloads: @drift has no parameter 'lifetme': it has lifetime"),
     ],
 )
 def test_unknown_workload_suggests_near_ones(text, message):

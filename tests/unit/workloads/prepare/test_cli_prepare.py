@@ -149,10 +149,10 @@ def test_memory_is_a_number_with_a_unit(text, size):
     assert MemoryBudget.parse(text).bytes == size
 
 
-def test_progress_in_a_log_has_amount_share_and_remaining_time(monkeypatch, capsys):
+def test_progress_in_a_log_has_amount_and_share(monkeypatch, capsys):
     clock = iter([0.0, *(float(second) for second in range(0, 100, 10))])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     shown = Shown()
     shown("reading", 0, 1000)
     shown("reading", 250, 1000)
-    assert capsys.readouterr().err == "reading: 250 of 1,000, 25%, 0:00:30 left\n"
+    assert capsys.readouterr().err == "reading: 250 of 1,000, 25%\n"

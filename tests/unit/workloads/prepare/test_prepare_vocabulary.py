@@ -63,7 +63,6 @@ def test_ids_of_many_counts_and_one_are_ranked_piece_by_piece(tmp_path, monkeypa
     (tmp_path / "two").mkdir()
     monkeypatch.setattr(MemoryBudget, "ranked_ids", 100)
     monkeypatch.setattr(MemoryBudget, "merged_ids", 500)
-    monkeypatch.setattr(workloads.prepare.vocabulary, "_COUNT_CELLS", 16)  # counts beyond it share a cell
     assert prepared(ids, tmp_path / "two", files=2)[:2] == (rows, counts)
     train = Counter(ids[:10_000])
     ranked = [i for i, _ in train.most_common()]
