@@ -160,18 +160,6 @@ def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, worke
     assert scene.traffic.late_batches == 1
 
 
-def test_rows_that_are_home_are_all_read_ahead(worker: Worker) -> None:
-    scene = Scene(rows=10, worker=worker)
-    for batch, (fetch, back) in enumerate([({1: 0, 2: 1}, {}), ({3: 0}, {1: 0}), ({4: 1}, {2: 1}), ({1: 2}, {})]):
-        scene.writer.wait()
-        planned = scene.plan(batch, fetch=fetch, after=[1 if batch == 3 else -1] * len(fetch), back=back)
-        scene.mover.send(planned)
-        assert planned.early == len(fetch)
-        scene.mover.move(planned, scene.traffic)
-    assert scene.traffic.late_batches == 0
-    assert scene.pool.weights[:3, 0].tolist() == [3.0, 4.0, 1.0]
-
-
 def test_few_batches_wait_to_be_written_back(worker: Worker) -> None:
     scene = Scene(rows=2, worker=worker)
     scene.tier.gate.clear()

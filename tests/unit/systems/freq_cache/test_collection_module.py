@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor
 from torchrec import EmbeddingBagCollection
 
 from systems.contract import MemoryUse, Tier
+from systems.freq_cache import LRU
 from systems.freq_cache.initial_rows import first_rows_of
 from tests.contract.scenes import assert_same, evaluate, snapshot, table
-from tests.unit.systems.freq_cache.collection_training import ADAGRAD, TABLES, batch, built, train
+from tests.unit.systems.freq_cache.collection_training import ADAGRAD, SGD, TABLES, Plain, batch, built, train
 
 
 def test_first_rows_follow_from_the_seed_alone_whatever_the_tier(tmp_path: Path) -> None:
@@ -65,22 +67,21 @@ def test_optimizer_state_stands_beside_the_weights() -> None:
     assert_same(snapshot(first), snapshot(second))
 
 
-@pytest.mark.parametrize("look_ahead", [0, 2])
-def test_evaluation_moves_nothing_back(look_ahead: int) -> None:
-    collection = built(look_ahead=look_ahead, policy="lru", cache_ratio=0.2)
-    train(collection, range(3))
-    collection.flush()
-    collection.reset_counters()
-    with torch.no_grad():
-        for step in range(10, 20):
-            features = batch(step)
-            if look_ahead:
-                collection.prefetch(features)
-            collection(features)
-        collection.flush()
-    found = collection.counters()
-    assert found.rows_fetched > 100
-    assert (found.rows_written_back, found.bytes_written_back) == (0, 0)
+def test_policy_of_ones_own_is_made_for_the_rows_of_each_cache() -> None:
+    asked: list[int] = []
+    built(policy=lambda rows: asked.append(rows) or LRU())
+    assert asked == [260, 40]
+
+
+def test_state_of_the_fused_optimizer_carries_its_hyper_parameters() -> None:
+    first, second = built(), built()
+    first.set_learning_rate(0.125)
+    second.fused_optimizer.load_state_dict(first.fused_optimizer.state_dict())
+    plain = Plain(second)
+    plain.optimizer = replace(SGD, lr=0.125)
+    train(second, range(2))
+    plain.train(range(2))
+    assert_same(snapshot(second), plain.rows())
 
 
 def arrays(root: object, seen: dict[int, object] | None = None) -> Iterator[np.ndarray]:

@@ -10,7 +10,6 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection, commits
 from systems.freq_cache.cache.mover import RowMover
 from systems.freq_cache.cache.planner import Planner
-from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.pipeline import PlanningFailed
 
 ROWS, DIM, IDS = 200, 4, 16
@@ -97,17 +96,6 @@ def test_first_filling_that_failed_is_done_again(monkeypatch):
     plain = Plain(collection)
     monkeypatch.setattr(RowMover, "fill", failing_once(RowMover.fill, error))
     assert trained_again(collection, [batch(*range(ROWS - 20, ROWS)), *batches(4)], plain, error) == 1
-    assert plain.agrees_with(collection)
-
-
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("no memory"), KeyboardInterrupt()], ids=lambda e: type(e).__name__
-)
-def test_rows_that_bypassed_the_cache_come_home_after_an_error(monkeypatch, error):
-    collection = built(cache_ratio=0.02)
-    plain = Plain(collection)
-    monkeypatch.setattr(SlotTable, "records", failing_once(SlotTable.records, error, at=2))
-    assert trained_again(collection, batches(4), plain, error) == 1
     assert plain.agrees_with(collection)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
-from systems.freq_cache.cache import plan, staging
+from systems.freq_cache.cache import plan
 from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.faults.freq_cache_training import batch, built, learn, started
 
@@ -61,15 +61,3 @@ def test_records_on_their_way_have_the_room_that_the_account_says(device: torch.
     taken = sum(place.nbytes for place in (*(entry._device for entry in mover._entries), mover._exit._device))
     assert taken == 3 * sizing.staging_rows(collection.spec, cache.pool.slots) * cache.tier.layout.record_bytes
     assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken
-
-
-def test_host_waits_for_the_device_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[bool] = []
-
-    def event(*, blocking: bool = False) -> SimpleNamespace:
-        made.append(blocking)
-        return SimpleNamespace(record=lambda _: None)
-
-    monkeypatch.setattr(torch.cuda, "Event", event)
-    staging.blocking_event(None)
-    assert made == [True]

@@ -174,13 +174,3 @@ def test_windows_with_more_rows_than_slots_are_planned_by_the_rules(name: str, a
         both.announce(batch)
         both.plan()
     assert both.slow.taken_back > 0
-
-
-def test_rows_of_a_window_that_fits_stay_until_its_last_batch_that_needs_them() -> None:
-    both = Both(rows=20, slots=6, policy=same_policies("lru", [0] * 20))
-    for batch in ([0, 1], [2, 3], [0], [4], [1]):
-        both.announce([batch])
-    assert [both.plan().fetch_rows for _ in range(4)] == [[0, 1], [2, 3], [], [4]]
-    both.announce([[5, 6]])
-    assert both.plan().fetch_rows == []  # 1 was pinned for it
-    assert both.plan().back_rows == [2]  # 0 was queued behind 2 and 3, when no batch needed it any longer

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from systems.freq_cache.cache.plan import Ids
-from systems.freq_cache.cache.planner import Planner
-from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.policy import LFU, Policy, StaticFrequency
 
 SETTINGS = settings(max_examples=80, deadline=None)
 COUNTS = st.lists(st.integers(0, 6) | st.integers(0, 2**40), min_size=1, max_size=30)
@@ -73,53 +71,3 @@ def test_lfu_key_is_the_level_of_what_training_has_used_up_to_saturation(
         assert keys.tolist() == [level(min(counts[row], 65_535)) for row in rows]
     assert policy.state is not None
     assert policy.state.tolist() == [min(counts[row], 65_535) for row in range(10)]
-
-
-class EvenRowsAreDear(Policy):
-    """The least that somebody else has to write."""
-
-    def keys(
-        self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
-    ) -> NDArray[np.int32]:
-        return np.where(rows % 2 == 0, 1, 0).astype(np.int32)
-
-
-class FilledFromTheEnd(EvenRowsAreDear):
-    def best(self, rows: int) -> NDArray[np.int32]:
-        return np.arange(10 - rows, 10, dtype=np.int32)
-
-
-class FirstIn(LRU):
-    reinserts = False
-
-
-def missed(planner: Planner, *rows: int) -> list[int]:
-    ids = Ids(np.array(rows, np.int64), np.array([len(rows)]), np.array([0]))
-    planner.announce(planner.distinct(ids), changes=True)
-    plan = planner.plan()
-    return plan.rows[plan.missed].tolist()
-
-
-def test_policy_of_ones_own_decides_what_leaves() -> None:
-    planner = Planner(rows=10, slots=4, policy=EvenRowsAreDear())
-    for row in (0, 1, 2, 3, 5, 7):
-        assert missed(planner, row) == [row]
-    assert missed(planner, 0, 2) == []  # 1, 3 and 5 have left
-    assert missed(planner, 1) == [1]
-
-
-def test_policy_of_ones_own_fills_the_cache() -> None:
-    planner = Planner(rows=10, slots=4, policy=FilledFromTheEnd())
-    rows, slots = planner.warm_up()
-    assert (rows.tolist(), slots.tolist()) == ([6, 7, 8, 9], [0, 1, 2, 3])
-    assert missed(planner, 9, 8, 6, 5) == [5]  # for 7
-    assert missed(planner, 8, 7) == [7]  # for 5
-    assert missed(planner, 6, 8) == []
-
-
-@pytest.mark.parametrize(("policy", "gone"), [(LRU(), 1), (FirstIn(), 0)], ids=["reinserts", "does not"])
-def test_row_used_since_it_was_queued_is_queued_once_more_if_the_policy_reinserts(policy: Policy, gone: int) -> None:
-    planner = Planner(rows=10, slots=3, policy=policy)
-    for row in (0, 1, 2, 0, 5):
-        missed(planner, row)
-    assert sorted({0, 1, 2, 5} - set(planner.held(0, 10)[0].tolist())) == [gone]
