@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -66,8 +67,8 @@ def _megabytes(value: float | None) -> str:
 _ON_DEVICE = {"rows": "rows", "state": "optimizer state", "index": "index", "staging": "staging"}
 _ON_DEVICE |= {"allocated": "peak allocated", "reserved": "peak reserved"}
 QUANTITIES = (
-    Quantity("auroc", "AUROC", score, 1e-4, _signed),
-    Quantity("accuracy", "accuracy", score, 1e-4, _signed),
+    Quantity("auroc", "AUROC", partial(score, digits=5), 1e-4, _signed),
+    Quantity("accuracy", "accuracy", partial(score, digits=5), 1e-4, _signed),
     *(
         Quantity(f"device_{name}_bytes", f"{title} on the device", _megabytes, 0.01)
         for name, title in _ON_DEVICE.items()

@@ -102,9 +102,9 @@ def percent(value: float | None, decimals: int = 0) -> str:
     return MISSING if value is None else f"{100 * value:.{decimals}f} %"
 
 
-def score(value: float | None) -> str:
-    """AUROC or accuracy, to the digit that seeds and rounding leave; CSV has all."""
-    return MISSING if value is None else f"{value:.3f}"
+def score(value: float | None, digits: int = 3) -> str:
+    """AUROC or accuracy, by default to the digit that seeds and rounding leave; CSV has all."""
+    return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def score_within(mean: Estimate | None) -> str:
