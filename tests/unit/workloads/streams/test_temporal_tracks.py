@@ -55,7 +55,8 @@ def test_frequencies_of_bags_are_what_the_stream_draws():
         expected = frequencies.numpy().astype(float)
         counted = np.bincount(features[name].values().numpy(), minlength=rows[name])
         known = expected > 50
-        assert np.abs((counted - expected)[known] / np.sqrt(expected[known])).max() < 6.0, name
+        standard = (counted - expected)[known] / np.sqrt((counted + expected)[known])  # both are drawn
+        assert np.abs(standard).max() < 6.0, name
 
 
 @pytest.mark.parametrize("track", SHORT_TRACKS)
