@@ -18,7 +18,7 @@ from suite.records.store import StoreError, write_atomically
 from suite.run import resources
 from suite.run.agreement import SampledRows
 from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
-from suite.run.cell.host_budget import drive_of, host_budget
+from suite.run.cell.host_budget import drive_of, host_budget, return_freed_memory
 from suite.run.cell.quality import ProgressiveQuality, evaluate
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, StepsRun, Trainer, multiply_in
@@ -36,6 +36,8 @@ _FEW_STEPS = 8
 def run_cell(request: RunCell, reporter: Reporter) -> CellResult:
     """Run one cell in this process."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    if request.cell.host_budget_bytes is not None:
+        return_freed_memory()
     reporter.phase("support")
     setup = CellSetup.of(request.cell)
     support = setup.support()

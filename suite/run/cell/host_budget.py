@@ -131,8 +131,6 @@ def host_budget(setup: CellSetup) -> Iterator[HostBudget | None]:
     Raises:
         CgroupUnavailable: memory control groups are not available here.
     """
-    if setup.cell.host_budget_bytes is not None:
-        _return_freed_memory()
     if not setup.on_drive:
         yield None
         return
@@ -172,9 +170,10 @@ def _train_with_few_rows(setup: CellSetup) -> None:
     trainer.run(_STEPS, embeddings_only=True)
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Make the allocator return large freed blocks to the kernel at once, instead of keeping them for reuse.
 
+    To be called before the process has threads: those keep what they have by then.
     The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Nor may each thread
     keep bytes of its own: RocksDB's 32 readers then hold half as much again as its caches are told to. Done for all
     systems, also without a budget, because new pages cost time.

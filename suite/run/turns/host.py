@@ -13,7 +13,7 @@ import torch
 
 from suite.records.record import Status
 from suite.run.cell.feed import PreloadedBatches, open_workload
-from suite.run.cell.host_budget import host_budget
+from suite.run.cell.host_budget import host_budget, return_freed_memory
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, multiply_in
 from suite.run.resources import drive_traffic
@@ -60,6 +60,8 @@ class TimedSystems:
         self._steps = setup.steps
         self._beat = reporter.beat
         cell = next(iter(setup.cells.values()))
+        if cell.host_budget_bytes is not None:
+            return_freed_memory()
         multiply_in(tf32=cell.tf32)
         workload = open_workload(cell)
         self._batches = PreloadedBatches(workload.batch, pin_memory=cell.device == "cuda")
