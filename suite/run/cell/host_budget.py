@@ -173,10 +173,9 @@ def _train_with_few_rows(setup: CellSetup) -> None:
 def return_freed_memory() -> None:
     """Make the allocator return large freed blocks to the kernel at once, instead of keeping them for reuse.
 
-    To be called before the process has threads: those keep what they have by then.
     The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Nor may each thread
-    keep bytes of its own: RocksDB's 32 readers then hold half as much again as its caches are told to. Done for all
-    systems, also without a budget, because new pages cost time.
+    keep bytes of its own: RocksDB's 32 readers then hold half as much again as its caches are told to. Those that
+    threads have by now stay theirs. Done for all systems, also without a budget, because new pages cost time.
     """
     with suppress(AttributeError):  # only glibc has this setting
         set_option = ctypes.CDLL(None).mallopt
