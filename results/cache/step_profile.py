@@ -35,7 +35,7 @@ from suite.records.scales import SCALES
 from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
+from suite.run.cell.training import Trainer, load_initial_rows, synchronize
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
@@ -145,7 +145,7 @@ def profiled(cell: Cell, *, warmup: int, steps: int) -> dict[str, Any]:
     setup = CellSetup.of(cell)
     workload, system = setup.workload, system_class(setup.spec)
     load_initial_rows(system, seed=cell.seed)
-    trainer = build_trainer(
+    trainer = Trainer(
         system,
         workload,
         bottom_mlp=cell.bottom_mlp,

@@ -32,7 +32,7 @@ from suite.records.record import Cell
 from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import build_trainer
+from suite.run.cell.training import Trainer
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
 from systems.contract import EmbeddingSystem, Verdict
@@ -108,7 +108,7 @@ def measured(cell: Cell) -> dict[str, Any]:
     try:
         with lazy_host_memory():
             system = asked.system_class(asked.spec)
-        trainer = build_trainer(
+        trainer = Trainer(
             system,
             asked.workload,
             bottom_mlp=cell.bottom_mlp,

@@ -32,7 +32,7 @@ from torchmetrics.classification import BinaryAUROC
 from suite.records.scales import SCALES, Scale
 from suite.records.store import write_json
 from suite.run.cell.feed import in_process
-from suite.run.cell.training import build_trainer, load_initial_rows, tables_of
+from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from suite.run.plan import _learning_rate
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
@@ -75,7 +75,7 @@ def train_epoch(
     )
     load_initial_rows(system, seed=seed)
     steps = scale.epoch_samples // scale.batch_size
-    trainer = build_trainer(
+    trainer = Trainer(
         system,
         stream,
         bottom_mlp=scale.bottom_mlp,

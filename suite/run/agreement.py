@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # the parent process compares rows without importing torch
 log = logging.getLogger(__name__)
 
 _NAME = "rows after training, beside "
+_NOT_COMPARED = (
+    "its rows after training were not compared: `rows`, beside `records`, lacks a side; --fresh reads them anew"
+)
 _ALLOWED = 0.01
 """Tolerance relative to a row's change in the first 16 steps, where sums have another order: see `largest_difference`.
 
@@ -154,15 +157,15 @@ def compared(records: Sequence[Record], out: Path) -> list[Record]:
     ]
     rows = {record.key: found for record in exact if (found := _read(path_of(out, record.key))) is not None}
     able = sorted((record for record in exact if record.key in rows), key=_rank)
-    checked_with = {check.name for record in exact for check in _own_checks(record)}
+    checked_with = {check.name for record in exact for check in _checks(record, _NAME)}
     changed = []
     for record in exact:
         if record.key in rows and len(able) > 1:
             after = record if record is able[0] else _judged(record, able[0], rows)
-        elif len(exact) == 1 or _own_checks(record) or _NAME + record.cell.system in checked_with:
+        elif len(exact) == 1 or _checks(record, _NAME) or _NAME + record.cell.system in checked_with:
             continue
         else:
-            after = _noted(record)
+            after = record.model_copy(update={"notes": tuple(dict.fromkeys((*record.notes, _NOT_COMPARED)))})
         if after != record:
             changed.append(after)
     return changed
@@ -171,15 +174,15 @@ def compared(records: Sequence[Record], out: Path) -> list[Record]:
 def drop_rows(records: Sequence[Record], out: Path) -> None:
     """Remove the rows of records that have a check; the anchor's rows stay, for cells that run later."""
     for record in records:
-        if record.status.good and _own_checks(record):
+        if record.status.good and _checks(record, _NAME):
             path_of(out, record.key).unlink(missing_ok=True)
 
 
 def same_arithmetic(one: Record, other: Record) -> bool:
     """Whether two systems must agree bit for bit: on a CPU with SGD, where both were verified as bitwise equal."""
-    return all(
-        record.cell.device == "cpu" and record.cell.optimizer == "sgd" and _bitwise(record) for record in (one, other)
-    )
+    cells, checks = (one.cell, other.cell), [_checks(record, "sgd:") for record in (one, other)]
+    exact = all(found and not any(check.max_difference for check in found) for found in checks)
+    return exact and all((cell.device, cell.optimizer) == ("cpu", "sgd") for cell in cells)
 
 
 def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[float, str]:
@@ -231,8 +234,7 @@ def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
         tolerance=allowed,
         detail="" if passed else f"{where}: differs by {difference:.3g}{relative}, allowed {allowed:g}",
     )
-    assert record.verification is not None
-    earlier = [one for one in record.verification.checks if not one.name.startswith(_NAME)]
+    earlier = [one for one in _checks(record, "") if not one.name.startswith(_NAME)]
     update: dict[str, Any] = {"verification": Verification(checks=(*earlier, check))}
     if not passed:
         reason = f"{check.detail}, beside {anchor.cell.system}"
@@ -241,14 +243,10 @@ def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
     return record.model_copy(update=update)
 
 
-def _noted(record: Record) -> Record:
-    note = "its rows after training were not compared: `rows`, beside `records`, lacks a side; --fresh reads them anew"
-    return record if note in record.notes else record.model_copy(update={"notes": (*record.notes, note)})
-
-
-def _own_checks(record: Record) -> list[Check]:
+def _checks(record: Record, prefix: str) -> list[Check]:
+    """The checks of a record whose names begin so."""
     checks = record.verification.checks if record.verification is not None else ()
-    return [check for check in checks if check.name.startswith(_NAME)]
+    return [check for check in checks if check.name.startswith(prefix)]
 
 
 def _rank(record: Record) -> int:
@@ -270,13 +268,6 @@ def _read(path: Path) -> Rows | None:
         log.warning("%s is left out: %s", path, error or type(error).__name__)
         return None
     return rows
-
-
-def _bitwise(record: Record) -> bool:
-    if record.verification is None:
-        return False
-    own = [check for check in record.verification.checks if check.name.startswith(f"{record.cell.optimizer}:")]
-    return bool(own) and all(check.max_difference == 0 for check in own)
 
 
 def _lengths(values: npt.NDArray[Any], *, order: float = 2) -> npt.NDArray[np.float64]:

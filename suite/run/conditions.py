@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +10,11 @@ import psutil
 
 from suite.records.environment import ask_nvml
 from suite.records.measured import Conditions, MachineState
-from suite.run.forkserver import Forkserver
 
 _OTHERS_SHARE = 0.05
 _STOLEN_SHARE = 0.01
 _THROTTLED_SHARE = 0.01
 """Thresholds of interference, chosen by judgement; `suite.doctor` warns at the same ones."""
-_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
-"""Drivers of CPU temperature sensors, in order of preference."""
 _THROTTLE_COUNTS = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
 
 
@@ -71,13 +67,9 @@ def interference(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
 
 
 def machine_state(*, cuda: bool) -> MachineState:
-    """Current load, clocks, temperature and throttling; with `cuda` also of the GPU."""
+    """Current load, and how often heat slowed down the CPUs; with `cuda` the same of the GPU, and who else has it."""
     return MachineState(
-        load=os.getloadavg()[0],
-        cpu_mhz=_cpu_mhz(),
-        cpu_celsius=_cpu_celsius(),
-        cpu_throttled=_cpu_throttled(),
-        **(ask_nvml(_gpu_state) or {} if cuda else {}),
+        load=os.getloadavg()[0], cpu_throttled=_cpu_throttled(), **(ask_nvml(_gpu_state) or {} if cuda else {})
     )
 
 
@@ -91,31 +83,18 @@ class _CpuTimes(NamedTuple):
 
 
 def _cpu_times() -> _CpuTimes:
-    cpus, rows, own = os.sched_getaffinity(0), psutil.cpu_times(percpu=True), os.times()
+    cpus, rows, own = os.sched_getaffinity(0), psutil.cpu_times(percpu=True), [os.times()]
+    for child in psutil.Process().children():  # the forkserver: workers that have exited count with it
+        with suppress(psutil.Error):
+            own.append(child.cpu_times())
     watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows
     return _CpuTimes(
         available_s=time.monotonic() * len(watched),
         # without interrupts: most belong to the cell's own disk and device
         busy_s=sum(row.user + row.nice + row.system for row in watched),
         stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
-        own_s=own.user + own.system + own.children_user + own.children_system + Forkserver.kept_s(),
+        own_s=sum(one.user + one.system + one.children_user + one.children_system for one in own),
     )
-
-
-def _cpu_mhz() -> float | None:
-    with suppress(OSError, NotImplementedError):
-        frequency = psutil.cpu_freq()
-        return float(frequency.current) or None if frequency is not None else None
-    return None
-
-
-def _cpu_celsius() -> float | None:
-    with suppress(OSError, AttributeError):  # psutil lacks the function on some systems
-        sensors = psutil.sensors_temperatures()
-        for name in _SENSORS:
-            if sensors.get(name):
-                return max(float(sensor.current) for sensor in sensors[name])
-    return None
 
 
 def _cpu_throttled() -> int | None:
@@ -127,19 +106,11 @@ def _cpu_throttled() -> int | None:
 
 def _gpu_state(nvml: Any, gpu: Any) -> dict[str, Any]:  # noqa: ANN401 - a module and an opaque handle
     """State of the GPU from NVML, without the values that this kind of device does not report."""
-    questions: dict[str, Callable[[], float]] = {
-        "gpu_mhz": lambda: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-        "gpu_celsius": lambda: int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
-        "gpu_throttle_reasons": lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
-        "gpu_throttled_s": lambda: (
-            nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9
-        ),
-        "gpu_processes": lambda: len(
-            [held for held in nvml.nvmlDeviceGetComputeRunningProcesses(gpu) if held.pid != os.getpid()]
-        ),
-    }
     state: dict[str, Any] = {}
-    for name, ask in questions.items():
-        with suppress(nvml.NVMLError):
-            state[name] = ask()
+    with suppress(nvml.NVMLError):
+        held_ns = nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime
+        state["gpu_throttled_s"] = held_ns / 1e9
+    with suppress(nvml.NVMLError):
+        pids = {held.pid for held in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
+        state["gpu_processes"] = len(pids - {os.getpid()})
     return state

@@ -1,12 +1,9 @@
 """Random reads per second of the drive under a directory, with direct I/O."""
 
 import errno
-import json
 import mmap
 import os
 import random
-import shutil
-import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +17,7 @@ from suite.records.measured import DriveSpeed
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems in memory, which may accept O_DIRECT too."""
 _READ_BYTES = 4096
-_DEEP = 32
 _BLOCK_BYTES = 8 << 20
-_FIO_S = 30.0
-"""Seconds for fio to start and exit."""
 
 
 class CannotMeasure(RuntimeError):
@@ -33,8 +27,8 @@ class CannotMeasure(RuntimeError):
 def measure(directory: Path, *, file_bytes: int = 1 << 30, seconds: float = 2.0) -> DriveSpeed:
     """Write a file, read blocks of 4 KiB at random offsets, and remove the file.
 
-    Uses fio if it is installed, else `preadv` from as many threads as the queue depth. Both agree on a drive of 60,000
-    reads/s; on a faster one the GIL may limit the threads.
+    As many threads as the queue depth read by `preadv`. On a drive of 60,000 reads/s fio measures the same; on a faster
+    one the GIL may limit the threads.
 
     Args:
         directory: Folder for the file.
@@ -52,8 +46,7 @@ def measure(directory: Path, *, file_bytes: int = 1 << 30, seconds: float = 2.0)
         with tempfile.TemporaryDirectory(dir=directory, prefix="drive-") as folder:
             file = Path(folder) / "reads.bin"
             _write(file, file_bytes)
-            os.close(os.open(file, os.O_RDONLY | os.O_DIRECT))
-            by, (one, deep) = _by_fio(file, seconds) or _by_threads(file, seconds)
+            one, deep = (_reads_per_s(file, depth, seconds) for depth in (1, 32))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise CannotMeasure(
@@ -65,7 +58,7 @@ def measure(directory: Path, *, file_bytes: int = 1 << 30, seconds: float = 2.0)
         read_bytes=_READ_BYTES,
         reads_per_s_depth_1=one,
         reads_per_s_depth_32=deep,
-        measured_by=by,
+        measured_by="the suite itself",
     )
 
 
@@ -87,28 +80,8 @@ def _write(file: Path, file_bytes: int) -> None:
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _by_fio(file: Path, seconds: float) -> tuple[str, list[float]] | None:
-    """Measure with fio: its name, and reads per second at both depths; None: fio is missing or fails."""
-    fio = shutil.which("fio")
-    if fio is None:
-        return None
-    # randrepeat=0: else the second run would read the offsets of the first from the drive's cache
-    job = f"--name=reads --rw=randread --bs={_READ_BYTES} --direct=1 --ioengine=libaio --randrepeat=0 --readonly"
-    clock = f"--time_based --runtime={round(seconds * 1000)}ms --output-format=json"
-    said, figures = {}, []
-    for depth in (1, _DEEP):
-        command = [fio, *job.split(), *clock.split(), f"--iodepth={depth}", f"--filename={file}"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + _FIO_S)
-            said = json.loads(done.stdout[done.stdout.index("{") :])  # fio may print notes before it
-            figures.append(float(said["jobs"][0]["read"]["iops"]))
-        except (subprocess.SubprocessError, ValueError, LookupError):
-            return None
-    return str(said["fio version"]).replace("-", " ", 1), figures
-
-
-def _by_threads(file: Path, seconds: float) -> tuple[str, list[float]]:
-    """Measure with threads: as `_by_fio`, but never None.
+def _reads_per_s(file: Path, depth: int, seconds: float) -> float:
+    """Reads per second of `depth` threads.
 
     Raises:
         OSError: the file cannot be read past the page cache.
@@ -116,15 +89,12 @@ def _by_threads(file: Path, seconds: float) -> tuple[str, list[float]]:
     fd = os.open(file, os.O_RDONLY | os.O_DIRECT)
     blocks = os.fstat(fd).st_size // _READ_BYTES
     try:
-        figures = []
-        for depth in (1, _DEEP):
-            with ThreadPoolExecutor(depth) as pool:
-                start = time.perf_counter()
-                counts = pool.map(lambda _: _read(fd, blocks, seconds), range(depth))
-                figures.append(sum(counts) / (time.perf_counter() - start))
+        with ThreadPoolExecutor(depth) as pool:
+            start = time.perf_counter()
+            counts = pool.map(lambda _: _read(fd, blocks, seconds), range(depth))
+            return sum(counts) / (time.perf_counter() - start)
     finally:
         os.close(fd)
-    return "the suite itself", figures
 
 
 def _read(fd: int, blocks: int, seconds: float) -> int:

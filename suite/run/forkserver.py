@@ -30,8 +30,6 @@ from pathlib import Path
 from threading import Lock
 from typing import NoReturn
 
-import psutil
-
 from suite.records.environment import PROJECT, WORKERS_OPENMP, code_digest
 from suite.run import worker
 
@@ -82,23 +80,15 @@ class Forkserver:
 
     @classmethod
     def drop(cls) -> None:
-        """Stop the kept forkserver."""
+        """Stop the kept forkserver; its workers keep running."""
         if cls._kept is not None:
-            cls._kept.close()
+            cls._kept._socket.close()  # makes it exit
+            try:
+                cls._kept._process.wait(_END_S)
+            except subprocess.TimeoutExpired:  # it is still importing
+                cls._kept._process.kill()
+                cls._kept._process.wait()
             cls._kept = None
-
-    @classmethod
-    def kept_s(cls) -> float:
-        """CPU seconds of the kept forkserver and of its exited workers.
-
-        Once it is dropped, the kernel counts both with the children of this process.
-        """
-        if cls._kept is None:
-            return 0.0
-        with suppress(psutil.Error):
-            used = psutil.Process(cls._kept._process.pid).cpu_times()
-            return float(used.user + used.system + used.children_user + used.children_system)
-        return 0.0
 
     def fork(self, environment: dict[str, str], fds: list[int]) -> int:
         """Fork a worker. Returns its PID; see `fork_worker`."""
@@ -108,15 +98,6 @@ class Forkserver:
         if not answer:
             raise ConnectionResetError("the process that starts workers has ended")
         return int(answer)
-
-    def close(self) -> None:
-        """Stop the forkserver; its workers keep running."""
-        self._socket.close()  # makes it exit
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:  # it is still importing
-            self._process.kill()
-            self._process.wait()
 
 
 atexit.register(Forkserver.drop)

@@ -8,7 +8,6 @@ the cell or, if the run itself was killed, by the next run.
 
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -42,34 +41,30 @@ def one_run_in(out: Path) -> IO[str]:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        return _signed(out / ".lock", out)
+        return locked(out / _LOCK)
     except BlockingIOError:
         raise Locked(f"another run is writing to {out}: wait for it, or choose another directory with --out") from None
     except OSError as error:
         raise StoreError(f"cannot write to {out}: {error.strerror}; choose another directory with --out") from error
 
 
-def one_run_on(device: str, out: Path) -> IO[str]:
-    """Lock a device, as `suite.records.environment.device_name` names it, for the run that writes to `out`.
+def one_run_on(device: str) -> IO[str]:
+    """Lock a device, as `suite.records.environment.device_name` names it.
 
     Raises:
-        Locked: another run of this user has the device; the message names its process and its results directory.
+        Locked: another run of this user has the device.
         StoreError: the lock cannot be created.
     """
     # not under TMPDIR, which may differ between runs
-    named = os.environ.get(PLACE)
-    folder = Path(named or f"/tmp/embedding-offload-bench-{os.getuid()}")
+    folder = Path(os.environ.get(PLACE) or f"/tmp/embedding-offload-bench-{os.getuid()}")
     path = folder / f"{device}.lock"
     try:
-        if named:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # its owner is not checked: the user has chosen it
-        else:
-            own_folder(folder)
-        return _signed(path, out)
+        own_folder(folder)
+        return locked(path)
     except BlockingIOError:
         raise Locked(
-            f"another run is using the device {device}: {_holder(path)}; wait for it, two at once would spoil each "
-            "other's timings"
+            f"another run is using the device {device} (`fuser {path}` names its process): wait for it, two at once "
+            "would spoil each other's timings"
         ) from None
     except OSError as error:
         raise StoreError(
@@ -82,22 +77,16 @@ def own_folder(path: Path) -> Path:
     """Create or check a private folder of this user, in a parent where every user can write.
 
     Raises:
-        PermissionError: it is a link or not a folder, another user's, or writable by others.
+        PermissionError: it is a link or no folder, another user's, or writable by others.
         OSError: it cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        wrong = "is a link, or no folder"
-    elif found.st_uid != os.getuid():
-        wrong = f"belongs to another user, number {found.st_uid}"
-    elif found.st_mode & 0o022:
-        wrong = "can be written by others"
-    else:
-        return path
-    raise PermissionError(errno.EPERM, f"it {wrong}", str(path))
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "it is not a folder of this user alone", str(path))
+    return path
 
 
 def locked(path: Path, *, wait: bool = False) -> IO[str]:
@@ -115,21 +104,6 @@ def locked(path: Path, *, wait: bool = False) -> IO[str]:
         stream.close()
         raise
     return stream
-
-
-def _signed(path: Path, out: Path) -> IO[str]:
-    stream = locked(path)
-    stream.truncate()
-    json.dump({"pid": os.getpid(), "out": str(out.absolute())}, stream)
-    stream.flush()
-    return stream
-
-
-def _holder(path: Path) -> str:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        held = json.loads(path.read_text())
-        return f"process {held['pid']} writes to {held['out']}"
-    return f"see who has {path} open"  # its PID is not written yet
 
 
 @contextmanager

@@ -3,14 +3,11 @@
 A page counts in the group of the process that touched it first, and stays there: pages from before a process entered do
 not count, nor do pages of files that other processes have brought into the page cache.
 
-Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md and
-org.freedesktop.systemd1(5).
+Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md.
 """
 
 import errno
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -26,7 +23,6 @@ _LEAF = f"{PREFIX}main"
 _ATTEMPTS = 5
 _PAUSE_S = 0.01
 _POLL_S = 0.25
-_BUS_TIMEOUT_S = 20.0
 _PATIENCE_S = 30.0
 """Seconds to wait for dirty pages to be written to the drive before they can be reclaimed."""
 _DELEGATED = ("user.delegate", "trusted.delegate")
@@ -67,7 +63,7 @@ _NAMES = {
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     """An empty group below this process's own, for it and the processes it starts after `enter`.
 
-    If systemd owns that group, the process moves to a new scope of systemd first. Leaving the context closes the group.
+    Leaving the context closes it.
 
     Args:
         root: Folder of `proc` and `sys`.
@@ -85,8 +81,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         self._peak_file: int | None = None
         self.how = f"memory control group, version {self._version}"
         if self._version == 2 and (root / "run/systemd/system").is_dir() and not _is_delegated(own):
-            own = _moved_to_scope(root)
-            self.how += ", through systemd"
+            raise CgroupUnavailable("systemd owns the control groups here", self._names.remedy)
         self._home = _parent_of_new(own)
         """Group to which this process returns."""
         with self._as_unavailable():
@@ -232,7 +227,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
 def kills(pid: int, *, root: Path = Path("/")) -> int:
     """Number of out-of-memory kills in the group that process `pid` made; 0 without a group.
 
-    Kills in a group of version 1 are not counted in its ancestors. A scope of systemd no longer exists by then.
+    Kills in a group of version 1 are not counted in its ancestors.
     """
     path = group_of(pid, root=root)
     return 0 if path is None else max(kills_in(path / names.kills) or 0 for names in _NAMES.values())
@@ -279,40 +274,6 @@ def _is_delegated(own: Path) -> bool:
             if os.getxattr(_parent_of_new(own), name) == b"1":
                 return True
     return False
-
-
-def _moved_to_scope(root: Path) -> Path:
-    """Make systemd, which owns the groups of users and of root, move this process to a new, delegated scope.
-
-    The process cannot return to its previous scope. systemd removes the new one, and groups below, once it is empty.
-    """
-    remedy, unit = _NAMES[2].remedy, f"{PREFIX}{os.getpid()}.scope"
-    busctl = shutil.which("busctl")
-    if busctl is None:
-        raise CgroupUnavailable("systemd owns the control groups here and `busctl`, to ask it, is missing", remedy)
-    call = (
-        f"{'--system' if os.geteuid() == 0 else '--user'} --quiet call org.freedesktop.systemd1 "
-        "/org/freedesktop/systemd1 org.freedesktop.systemd1.Manager StartTransientUnit ssa(sv)a(sa(sv)) "
-        f"{unit} fail 4 PIDs au 1 {os.getpid()} Delegate b true MemoryAccounting b true "
-        "CollectMode s inactive-or-failed 0"  # so that no killed one stays listed
-    )
-    try:
-        subprocess.run([busctl, *call.split()], capture_output=True, text=True, check=True, timeout=_BUS_TIMEOUT_S)
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-        said = str(error.stderr or "no answer").strip()
-        raise CgroupUnavailable(f"systemd owns the control groups here and refuses a scope ({said})", remedy) from None
-    deadline = time.monotonic() + _BUS_TIMEOUT_S
-    while True:  # systemd has only queued the job when it answers
-        _, own = own_group(root)
-        with suppress(FileNotFoundError):
-            if own.name == unit and "memory" in (own / "cgroup.controllers").read_text().split():
-                return own
-        if time.monotonic() > deadline:
-            raise CgroupUnavailable(
-                f"systemd counts no memory for {own.name}",
-                "let it: `sudo systemctl set-property user@$UID.service Delegate=yes`, then log in anew",
-            )
-        time.sleep(_POLL_S)
 
 
 def _patiently(write: Callable[[], None]) -> None:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from pydantic import BaseModel
 
 from suite.records.record import Cell, Status
@@ -76,8 +75,7 @@ def run_in_process(request: RunCell, *, limits: Limits, log: Path, on_progress: 
             answer = mine.answer(limits, on_progress)
         except KeyboardInterrupt:
             answer = CellResult(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
-    if not isinstance(answer, CellResult):
-        answer = CellResult(status=Status.CRASHED, reason=f"the worker answered '{answer.kind}' to a cell")
+    assert isinstance(answer, CellResult)
     return Ended(answer, mine.phase, time.monotonic() - started)
 
 
@@ -120,9 +118,6 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             output = theirs.enter_context(log.open("ab"))  # all processes of the worker append to it
             fds = [stdin, messages, output.fileno(), keep, ended]
             self.pid = fork_worker({"TMPDIR": str(folder)}, fds)
-            self._process: psutil.Process | None = None
-            with suppress(psutil.NoSuchProcess):  # it has ended
-                self._process = psutil.Process(self.pid)
             mine.callback(self._kill)
             self._resources = mine.pop_all()
 
@@ -131,15 +126,10 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         remove_group_of(self.pid)
 
     def _kill(self) -> None:
-        """Kill the worker and its descendants, which it adopts when they lose their parents, and reap it.
-
-        The forkserver kills what is left, and tells of the worker's end when nothing is.
-        """
-        if self._process is not None:
-            with suppress(psutil.NoSuchProcess):  # it has ended
-                for process in (*self._process.children(recursive=True), self._process):
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
+        """Kill the worker; the forkserver adopts and kills what it leaves behind, and then tells of its end."""
+        if self.wait() is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGKILL)
         self.wait(_GRACE_S)  # it may be stuck in a driver call: the other cells continue
 
     def wait(self, timeout: float = 0.0) -> int | None:

@@ -117,73 +117,70 @@ def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - 
     return held.get(os.getpid())  # the driver may list a process without its usage
 
 
-def own_group(root: Path = Path("/")) -> tuple[int, Path]:
-    """Version and folder of the group that counts this process's memory; in a container the topmost visible one."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-        mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
-    except OSError:
-        raise CgroupUnavailable("control groups are a thing of Linux", "run there") from None
-    below = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
-    memory = next((path for names, path in below.items() if "memory" in names.split(",")), None)
-    version, path = (2, below.get("", "/")) if memory is None else (1, memory)
-    for mount in mounts:
-        top, point, (kind, _, options) = mount[3], mount[4], mount[mount.index("-") + 1 :][:3]
-        if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or "memory" in options.split(",")):
-            folder = root / point.lstrip("/")
-            own = folder / path.removeprefix(top).lstrip("/")
-            return version, own if own.is_dir() else folder
-    raise CgroupUnavailable(
-        "no control group that counts memory can be seen (no such mount in /proc/self/mountinfo)",
-        "mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged ...`",
-    )
-
-
-def available_host_bytes(root: Path = Path("/")) -> int:
-    """Host memory available to this process: the kernel's estimate, or less under a limit of its control groups."""
-    available = int(psutil.virtual_memory().available)
-    try:
-        version, own = own_group(root)
-    except CgroupUnavailable:  # no group that counts memory is visible
-        return available
-    limit_name, used_name, file_counts = _CGROUPS[version]
-    for group in (own, *own.parents):
-        try:
-            limit, used = (group / limit_name).read_text().strip(), int((group / used_name).read_text())
-            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        except OSError:
-            continue
-        if limit.isdigit():
-            # file cache counts as used although it is reclaimable: after reading a dataset it fills the limit
-            used -= sum(int(counts.get(name, 0)) for name in file_counts)
-            available = min(available, max(0, int(limit) - used))
-    return available
-
-
-def granted_cpus(root: Path = Path("/")) -> float:
-    """Number of CPUs under the tightest quota on this process; infinite if there is none.
+def _own_groups(controller: str, root: Path) -> tuple[int, list[Path]]:
+    """Version of the control groups that count `controller`, and the visible groups of this process, innermost first.
 
     In a container the path that `/proc/self/cgroup` names may be the host's; its own group is the topmost one.
 
     Raises:
         OSError: the groups of this process cannot be read.
     """
+    lines = (root / "proc/self/cgroup").read_text().splitlines()
+    paths = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+    version, top = (1, root / "sys/fs/cgroup" / controller) if controller in paths else (2, root / "sys/fs/cgroup")
+    own = PurePosixPath(paths.get(controller, paths.get("", "/")).lstrip("/"))
+    return version, [group for group in (top / path for path in (own, *own.parents)) if group.is_dir()]
+
+
+def own_group(root: Path = Path("/")) -> tuple[int, Path]:
+    """Version and folder of the group that counts this process's memory; in a container the topmost visible one.
+
+    Raises:
+        CgroupUnavailable: there is none.
+    """
+    try:
+        version, groups = _own_groups("memory", root)
+        return version, groups[0]
+    except (OSError, IndexError):
+        raise CgroupUnavailable(
+            "no control group that counts memory can be seen",
+            "on Linux mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged`",
+        ) from None
+
+
+def available_host_bytes(root: Path = Path("/")) -> int:
+    """Host memory available to this process: the kernel's estimate, or less under a limit of its control groups."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        version, groups = _own_groups("memory", root)
+    except OSError:
+        return available
+    limit_name, used_name, file_counts = _CGROUPS[version]
+    for group in groups:
+        with suppress(OSError):  # the topmost group has no limit
+            limit, used = (group / limit_name).read_text().strip(), int((group / used_name).read_text())
+            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            if limit.isdigit():
+                # file cache counts as used although it is reclaimable: after reading a dataset it fills the limit
+                used -= sum(int(counts.get(name, 0)) for name in file_counts)
+                available = min(available, max(0, int(limit) - used))
+    return available
+
+
+def granted_cpus(root: Path = Path("/")) -> float:
+    """Number of CPUs under the tightest quota on this process; infinite if there is none.
+
+    Raises:
+        OSError: the groups of this process cannot be read.
+    """
+    version, groups = _own_groups("cpu", root)
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
     granted = math.inf
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        names: tuple[str, ...]
-        if not controllers:  # version 2
-            mount, names = "sys/fs/cgroup", ("cpu.max",)
-        elif "cpu" in controllers.split(","):
-            mount, names = "sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        else:
-            continue
-        own = PurePosixPath(path.lstrip("/"))
-        for group in (own, *own.parents):
-            with suppress(OSError):  # a group above the visible ones, or the topmost, which has no limit
-                quota, period = " ".join((root / mount / group / name).read_text() for name in names).split()
-                if quota not in {"max", "-1"}:
-                    granted = min(granted, int(quota) / int(period))
+    for group in groups:
+        with suppress(OSError):  # the topmost group has no limit
+            quota, period = " ".join((group / name).read_text() for name in names).split()
+            if quota not in {"max", "-1"}:
+                granted = min(granted, int(quota) / int(period))
     return granted
 
 

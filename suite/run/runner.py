@@ -96,7 +96,7 @@ class Runner:
         with ExitStack() as locks:
             locks.enter_context(one_run_in(self._out))
             for device in sorted({cell.device for cell in (*todo, *lacking)}):
-                locks.enter_context(one_run_on(device_name(device), self._out))
+                locks.enter_context(one_run_on(device_name(device)))
             self._remove_stale(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
@@ -151,22 +151,19 @@ class Runner:
         """The records of the planned cells, in the order of the plan."""
         return self._of(self._cells)
 
-    def report(self, console: Console | None, columns: Columns = Columns.MAIN) -> None:
-        """Write the tables of the planned cells, and print `columns` of them if there is a console.
+    def report(self, console: Console, columns: Columns = Columns.MAIN) -> None:
+        """Print `columns` of the tables of the planned cells, and write the tables.
 
         Raises:
             StoreError: the tables cannot be written; they were printed before.
         """
         groups = group_records(self.records())
-        if console is not None:
-            with only_shown():
-                render(console, groups, columns)
+        with only_shown():
+            render(console, groups, columns)
         markdown, csv = write_sheets([comparison(groups)], self._out / "tables", suffixes=("md", "csv"))
-        if console is not None:
-            with only_shown():
-                console.print(
-                    f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}", highlight=False
-                )
+        with only_shown():
+            told = f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}"
+            console.print(told, highlight=False)
 
     def _key(self, cell: Cell) -> str:
         return record_key(cell, self._environments[cell.system])

@@ -250,9 +250,10 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
             case Host():
                 from suite.run.turns.host import serve
 
-                return serve(request, following, reporter)
+                serve(request, following, reporter)
             case _:
-                return CellResult(status=Status.CRASHED, reason=f"nobody takes turns yet: '{request.kind}' came first")
+                reason = f"a worker begins with a cell or a host, not with a {request.kind}"
+                return CellResult(status=Status.CRASHED, reason=reason)
     except Exception as error:
         traceback.print_exc()
         return CellResult(status=status_of(error), reason=describe(error))

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SGD, OTHERS = pytest.mark.xdist_group("sgd"), pytest.mark.xdist_group("others")
 """Two processes, each about half of the work."""
 
-JOB = ("--device", "cuda", "--scale", "smoke", "--workloads", "avazu", "--quiet")
+JOB = ("--device", "cuda", "--scale", "smoke", "--workloads", "avazu")
 FEW = "full_gpu,freq_cache,freq_cache[look_ahead=4],colossalai_cache,hot_split"
 
 

@@ -12,7 +12,7 @@ from suite.records.measured import FrequencySource
 from suite.records.record import Cell
 from suite.run import locks, resources
 from suite.run.cell.feed import Feed, open_workload
-from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
+from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from systems import registry
 from systems.contract import (
     Budget,
@@ -105,11 +105,10 @@ class CellSetup:
         kind: type[Trainer] = Trainer,
         make: Callable[..., Tensor] = initial_rows,
     ) -> tuple[EmbeddingSystem, Trainer]:
-        """The system at full size with its initial rows, and a trainer of a DLRM around it; see `build_trainer`."""
+        """The system at full size with its initial rows, and a trainer of a DLRM around it; see `Trainer`."""
         cell = self.cell
-        system = self.system_class(self.spec)
-        load_initial_rows(system, seed=cell.round_seed, on_chunk=beat, make=make)
-        trainer = build_trainer(
+        system = load_initial_rows(self.system_class(self.spec), seed=cell.round_seed, on_chunk=beat, make=make)
+        trainer = kind(
             system,
             self.workload,
             bottom_mlp=cell.bottom_mlp,
@@ -118,7 +117,6 @@ class CellSetup:
             feed=feed,
             total_steps=total_steps,
             on_batch=beat,
-            kind=kind,
         )
         return system, trainer
 
@@ -136,27 +134,25 @@ class CellSetup:
             reason = "keeps its rows in memory, so no host budget would hold it: take --systems disk, or no --tier disk"
             return Support(Verdict.UNSUPPORTED, reason)
         needed = dict(self.system_class.required_bytes(self.spec))
-        on_disk = needed.pop(Tier.DISK, 0)
+        folder, free = locks.free_bytes()
+        room = {Tier.HOST: resources.available_host_bytes(), Tier.DISK: free}
+        sharers = {Tier.HOST: self.cell.nodes, Tier.DEVICE: self.cell.ranks or 1}
         if self.spec.device.type == "cpu":
-            needed = {Tier.HOST: sum(needed.values())}
-        room = {Tier.HOST: resources.available_host_bytes()}
-        if self.spec.device.type == "cuda":
+            needed = {Tier.DISK: needed.pop(Tier.DISK, 0), Tier.HOST: sum(needed.values())}
+        else:
             room[Tier.DEVICE] = torch.cuda.mem_get_info(self.spec.device)[1]
+        smaller = "use a smaller --scale or --embedding-dim"
         for tier, available in room.items():
-            wanted = needed.get(tier, 0) // (self.cell.nodes if tier is Tier.HOST else self.cell.ranks or 1)
-            if wanted > available:
+            wanted = needed.get(tier, 0) // sharers.get(tier, 1)
+            if wanted > available and tier is Tier.DISK:
                 reason = (
-                    f"needs at least {wanted / 1e9:.1f} GB of {tier} memory, this machine has {available / 1e9:.1f} GB "
-                    "to give: use a smaller --scale or --embedding-dim"
+                    f"needs {wanted / 1e9:.1f} GB at {folder}, {available / 1e9:.1f} GB are free there: set TMPDIR to "
+                    f"a directory on a drive with more room, or {smaller}"
                 )
                 return Support(Verdict.INFEASIBLE, reason)
-        folder, free = locks.free_bytes()
-        if on_disk > free:
-            reason = (
-                f"needs {on_disk / 1e9:.1f} GB at {folder}, {free / 1e9:.1f} GB are free there: set TMPDIR to a "
-                "directory on a drive with more room, or use a smaller --scale or --embedding-dim"
-            )
-            return Support(Verdict.INFEASIBLE, reason)
+            if wanted > available:
+                reason = f"needs at least {wanted / 1e9:.1f} GB of {tier} memory, this machine has "
+                return Support(Verdict.INFEASIBLE, f"{reason}{available / 1e9:.1f} GB to give: {smaller}")
         return support
 
 

@@ -49,13 +49,13 @@ def load_initial_rows(
     seed: int,
     on_chunk: Callable[[], None] = lambda: None,
     make: Callable[..., Tensor] = initial_rows,
-) -> None:
-    """Load the same initial rows into every system, a million rows at a time, made by `make` as `initial_rows` does.
+) -> EmbeddingSystem:
+    """Load the same initial rows into every system, a million at a time, made by `make`. Returns the system.
 
-    A system whose rows cannot be loaded initializes itself from the seed.
+    One whose rows cannot be loaded initializes itself from the seed.
     """
     if system.start(seed):
-        return
+        return system
     for index, table in enumerate(system.spec.tables):
         rows = table.num_embeddings
         for start in range(0, rows, _INIT_ROWS):
@@ -63,6 +63,7 @@ def load_initial_rows(
             chunk = make(table=index, rows=rows, dim=table.embedding_dim, seed=seed, start=start, stop=stop)
             system.load_rows(table.name, start, Rows(chunk))
             on_chunk()
+    return system
 
 
 def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim.Optimizer:
@@ -111,8 +112,9 @@ class Trainer:
     computes; the copy of a run's first batch starts before the timed steps.
 
     Args:
-        model: DLRM with the system as its embedding collection.
-        system: The trainer announces coming batches to it, as far as its look-ahead.
+        system: A loaded system; the trainer announces coming batches to it, as far as its look-ahead.
+        workload: The DLRM has its dense columns.
+        bottom_mlp, top_mlp, seed: Of the DLRM around the system; see `build_dlrm`.
         feed: Source of the batches.
         total_steps: Steps of all runs; later batches are not announced.
         on_batch: Called for every batch that is made before the timed steps of a run.
@@ -120,22 +122,38 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
         system: EmbeddingSystem,
+        workload: Workload,
         *,
+        bottom_mlp: tuple[int, ...],
+        top_mlp: tuple[int, ...],
+        seed: int,
         feed: Feed,
         total_steps: int,
         on_batch: OnBatch = lambda: None,
     ) -> None:
-        self._model = model
         self._system = system
         self._device = system.spec.device
-        self._optimizer = dense_optimizer(model, system.spec.optimizer)
+        model = build_dlrm(
+            system,
+            dense_columns=workload.dense_columns,
+            embedding_dim=system.spec.tables[0].embedding_dim,
+            bottom_mlp=bottom_mlp,
+            top_mlp=top_mlp,
+            seed=seed,
+            device=self._device,
+        )
+        self._model = self._wrapped(model)
+        self._optimizer = dense_optimizer(self._model, system.spec.optimizer)
         self._criterion = nn.BCEWithLogitsLoss()
         self._batches = DevicePrefetcher(
             feed, total=total_steps, device=self._device, ids_on_host=system.ids_on_host, on_batch=on_batch
         )
         self._announced: deque[Batch] = deque()
+
+    def _wrapped(self, model: nn.Module) -> nn.Module:
+        """The model as it is trained."""
+        return model
 
     def run(
         self,
@@ -207,28 +225,3 @@ class Trainer:
                 self._system.prefetch(batch.features)
             self._announced.append(batch)
         return self._announced.popleft()
-
-
-def build_trainer(
-    system: EmbeddingSystem,
-    workload: Workload,
-    *,
-    bottom_mlp: tuple[int, ...],
-    top_mlp: tuple[int, ...],
-    seed: int,
-    feed: Feed,
-    total_steps: int,
-    on_batch: OnBatch = lambda: None,
-    kind: type[Trainer] = Trainer,
-) -> Trainer:
-    """A trainer of a DLRM around a system that is loaded; the arguments are those of `build_dlrm` and `Trainer`."""
-    model = build_dlrm(
-        system,
-        dense_columns=workload.dense_columns,
-        embedding_dim=system.spec.tables[0].embedding_dim,
-        bottom_mlp=bottom_mlp,
-        top_mlp=top_mlp,
-        seed=seed,
-        device=system.spec.device,
-    )
-    return kind(model, system, feed=feed, total_steps=total_steps, on_batch=on_batch)

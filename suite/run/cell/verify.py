@@ -15,7 +15,7 @@ from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
 from suite.run.cell.feed import Feed, in_process
-from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
+from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from systems.contract import (
     Budget,
     CacheRatio,
@@ -134,7 +134,7 @@ def _checks(
 ) -> Iterator[Check]:
     """One verification: train, evaluate, probe bags, then save, load and continue."""
     kind = spec.optimizer.kind.value
-    under_test, reference = started(system(spec), seed), started(system.reference(spec), seed)
+    under_test, reference = (load_initial_rows(made, seed=seed) for made in (system(spec), system.reference(spec)))
     allowed = tolerance(under_test) if bitwise else max(tolerance(under_test), TOLERANCE[spec.optimizer.kind])
     train_test, train_reference = trainer_of(under_test, workload, seed), trainer_of(reference, workload, seed)
 
@@ -152,7 +152,7 @@ def _checks(
     yield check_of(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
     yield from rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
 
-    resumed = started(system(spec), seed + 1)
+    resumed = load_initial_rows(system(spec), seed=seed + 1)
     try:
         resumed.load_state_dict(under_test.state_dict())
     except RuntimeError as error:  # torch's sentence for keys that are missing or shapes that do not fit
@@ -177,17 +177,11 @@ def losses_check(name: str, ours: Trainer, theirs: Trainer, allowed: float) -> C
     return check_of(name, float(apart.abs().max()), allowed)
 
 
-def started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:
-    """The system with its initial rows."""
-    load_initial_rows(system, seed=seed)
-    return system
-
-
 def trainer_of(
     system: EmbeddingSystem, workload: Workload, seed: int, *, feed: Feed | None = None, kind: type[Trainer] = Trainer
 ) -> Trainer:
     """A trainer of a small DLRM around a system, for `STEPS` steps; by default this process makes the batches."""
-    return build_trainer(
+    return kind(
         system,
         workload,
         bottom_mlp=(16,),
@@ -195,7 +189,6 @@ def trainer_of(
         seed=seed,
         feed=feed or in_process(workload, system.spec.device),
         total_steps=STEPS,
-        kind=kind,
     )
 
 

@@ -10,7 +10,7 @@ import typer
 
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import capture
-from suite.run.console.display import make_display
+from suite.run.console.display import Display
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.console.options import Device, Options, choose_device, takes_options
 from suite.run.locks import Locked
@@ -36,8 +36,6 @@ def run(
         bool, typer.Option("--list", help="List systems, variants, workloads and scales, and stop")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the table")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event instead of text")] = False,
 ) -> None:
     """Train the same DLRM on the same stream with every system, and compare.
 
@@ -68,14 +66,14 @@ def run(
     environment = capture(threads=len(os.sched_getaffinity(0)))
     runner = Runner(cells, out=out, environment=environment, choice=choice, timeout_s=timeout)
     if dry_run:
-        show_plan(ShownConsole(), cells, runner, notes=[why, *notes], as_json=as_json)
+        show_plan(ShownConsole(), cells, runner, notes=[why, *notes])
         return
     with errors_told(Locked, left="what is done is kept"):
-        with make_display(quiet, as_json) as display:
+        with Display() as display:
             for note in (why, *notes):
                 display.note(note)
             records = runner.run(display)
-        runner.report(None if as_json else ShownConsole(), columns)
+        runner.report(ShownConsole(), columns)
         raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
 
 

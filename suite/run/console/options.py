@@ -153,10 +153,10 @@ def check_options(options: Options, *, device: str) -> None:
 
 def _check_ranks(options: Options) -> None:
     """Refuse inconsistent numbers of ranks and machines. Powers of two only: then means over parts add up exactly."""
-    ranks, nodes = options.ranks, options.nnodes
     started = os.environ.get("WORLD_SIZE", "1")
     if started not in ("", "1"):
         raise BadOption(f"WORLD_SIZE is {started}: give --ranks {started} to one process, which starts the ranks")
+    ranks, nodes = options.ranks, options.nnodes
     if ranks is None:
         if nodes != 1 or options.rdzv_endpoint is not None:
             raise BadOption("--nnodes and --rdzv-endpoint are for ranks: give --ranks")
@@ -209,16 +209,13 @@ def choose_device(device: Device) -> tuple[str, str]:
     """
     if device is Device.CPU:
         return "cpu", "device: cpu, as asked"
-    gpu = visible_gpu()
-    if gpu is None:
-        if device is Device.CUDA:
-            raise BadOption("--device cuda: no NVIDIA device is visible; use --device cpu")
-        return "cpu", "device: cpu, because no NVIDIA device is visible"
-    import torch  # only now: the parent process of a CPU run does not need it
+    why = "no NVIDIA device is visible"
+    if (gpu := visible_gpu()) is not None:
+        import torch  # only now: the parent process of a CPU run does not need it
 
-    if torch.cuda.is_available():
-        return "cuda", f"device: cuda ({gpu.model})"
-    remedy = "run make setup again, it picks the CUDA builds when it sees the device"
+        if torch.cuda.is_available():
+            return "cuda", f"device: cuda ({gpu.model})"
+        why = f"torch {torch.__version__} cannot use the {gpu.model}; run make setup again, which picks the CUDA builds"
     if device is Device.CUDA:
-        raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.model}; {remedy}")
-    return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.model}; {remedy}"
+        raise BadOption(f"--device cuda: {why}, or use --device cpu")
+    return "cpu", f"device: cpu, because {why}"

@@ -19,8 +19,8 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 from suite.records.record import Check, Verification
 from suite.run.cell.feed import Feed, PreloadedBatches
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import StepsRun, Trainer
-from suite.run.cell.verify import TOLERANCE, losses_check, rows_checks, started, trainer_of, verify
+from suite.run.cell.training import StepsRun, Trainer, load_initial_rows
+from suite.run.cell.verify import TOLERANCE, losses_check, rows_checks, trainer_of, verify
 from systems.contract import EmbeddingSystem, SystemSpec
 from workloads.batch import Batch, Workload
 
@@ -84,14 +84,9 @@ def parts_of(workload: Workload, device: torch.device) -> Feed:
 class RankTrainer(Trainer):
     """A trainer of one rank. Its losses are means over all ranks; `logits` takes and returns whole batches."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        system: EmbeddingSystem,
-        **options: Any,  # noqa: ANN401 - those of `Trainer`
-    ) -> None:
+    def _wrapped(self, model: nn.Module) -> nn.Module:
         # DDP does not reduce rows: systems hide them from `parameters()`
-        super().__init__(DistributedDataParallel(model, broadcast_buffers=False), system, **options)
+        return DistributedDataParallel(model, broadcast_buffers=False)
 
     def run(self, steps: int, **options: Any) -> StepsRun:  # noqa: ANN401 - those of `Trainer.run`
         """Train `steps` more steps."""
@@ -158,7 +153,7 @@ def _data_parallel(
     system_class: type[EmbeddingSystem], seed: int, spec: SystemSpec, workload: Workload
 ) -> Iterator[Check]:
     kind = spec.optimizer.kind
-    ours, theirs = started(system_class(spec), seed), started(system_class.reference(spec), seed)
+    ours, theirs = (load_initial_rows(made, seed=seed) for made in (system_class(spec), system_class.reference(spec)))
     on_ranks = trainer_of(ours, workload, seed, feed=parts_of(workload, spec.device), kind=RankTrainer)
     name = f"{kind}: data parallel"
     yield losses_check(f"{name}, losses", on_ranks, trainer_of(theirs, workload, seed), TOLERANCE[kind])

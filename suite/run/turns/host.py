@@ -8,16 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
+from typing import NoReturn
 
 import torch
 
-from suite.records.record import Status
 from suite.run.cell.feed import PreloadedBatches, open_workload
 from suite.run.cell.host_budget import host_budget, return_freed_memory
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, multiply_in
 from suite.run.resources import drive_traffic
-from suite.run.worker import Ack, Build, CellResult, Clear, Host, Reporter, Request, RunSteps, StepTiming
+from suite.run.worker import Ack, Build, Clear, Host, Reporter, Request, RunSteps, StepTiming
 from systems.contract import EmbeddingSystem
 from workloads.dlrm import initial_rows
 
@@ -25,12 +25,8 @@ _FEW = 1 << 27
 """Maximum elements of all tables for which initial values are made once and kept."""
 
 
-def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> CellResult:
-    """Serve requests until the parent closes standard input, which kills this process.
-
-    Returns:
-        A failure, after a request that a timing worker does not serve.
-    """
+def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> NoReturn:
+    """Serve requests until the parent closes standard input, which kills this process."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
         systems = TimedSystems(setup, reporter, stack)
@@ -46,9 +42,9 @@ def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> CellR
                 case Clear():
                     systems.clear()
                 case _:
-                    return CellResult(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
+                    raise ValueError(f"a timing worker was asked for a {request.kind}")
             reporter.send(answer)
-    return CellResult(status=Status.CRASHED, reason="the requests of a host ended")
+    raise AssertionError  # requests do not end
 
 
 class TimedSystems:

@@ -6,7 +6,6 @@ that hold the systems are `suite.run.turns.host`.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 import time
@@ -114,12 +113,10 @@ def time_group(
     process of their own write to files beside it.
     """
     failed: dict[str, CellResult] = {}
-    for number in itertools.count(1):
-        if not group.participants:
-            return GroupTimes(failed=failed)
+    while group.participants:
         attempt = _Attempt(group, limits, on_progress)
         try:
-            attempt.run(log if number == 1 else log.with_name(f"{log.stem}-attempt{number}{log.suffix}"))
+            attempt.run(log)
         except _Failure as failure:
             gone = failure.participant
             if gone.own_process or len(group.participants) == 1:
@@ -129,10 +126,11 @@ def time_group(
             else:
                 left = [replace(one, own_process=True) if one is gone else one for one in group.participants]
             group = replace(group, participants=tuple(left))
+            log = log.with_name(f"{log.stem}-again{log.suffix}")
         else:
             own_process = {one.name for one in group.participants if one.own_process}
             return GroupTimes(attempt.series, attempt.embeddings, own_process, failed)
-    raise AssertionError  # `count` does not end
+    return GroupTimes(failed=failed)
 
 
 class _Failure(Exception):

@@ -1,5 +1,7 @@
 """Stand-ins for what a run starts, tells and watches."""
 
+import io
+
 import numpy as np
 
 from suite.records.measured import Conditions, MachineState, Turns
@@ -32,18 +34,21 @@ class Notebook(Display):
     """Writes down what it is told."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(io.StringIO())
         self.warnings, self.notes, self.finished, self.opening = [], [], [], None
 
-    def _tell(self, event, line, style="", **values):
-        if event == "note":
-            self.notes.append(values["text"])
-        elif event == "warning":
-            self.warnings.append(values["text"])
-        elif event == "run_started":
-            self.opening = (values["cells"], values["done_already"])
-        elif event == "cell_finished":
-            self.finished.append(tuple(values[name] for name in ("label", "status", "summary", "reason")))
+    def note(self, text):
+        self.notes.append(text)
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+    def run_started(self, cells, done_already):
+        super().run_started(cells, done_already)
+        self.opening = (cells, done_already)
+
+    def cell_finished(self, status, *, wall_s, summary, reason=""):
+        self.finished.append((self._place.partition(" ")[2], status, summary, reason))
 
 
 class Workers:

@@ -80,11 +80,7 @@ def test_each_disturbance_is_a_sentence(start, end, shares, sentence):
 
 def test_quiet_machine_is_not_called_disturbed_because_of_the_cell_itself():
     start = MachineState(load=2.0, cpu_throttled=7, gpu_throttled_s=1.0, gpu_processes=0)
-    end = start.model_copy(update={"load": 9.0, "gpu_throttled_s": 1.1, "cpu_celsius": 95.0})
+    end = start.model_copy(update={"load": 9.0, "gpu_throttled_s": 1.1})
     seen = Conditions(start=start, end=end, others_cpu_share=0.02, stolen_cpu_share=0.005)
     assert interference(seen, wall_s=30) == ()
     assert interference(Conditions(start=MachineState(), end=MachineState()), wall_s=30) == ()
-
-
-class FakeNvmlError(Exception):
-    pass

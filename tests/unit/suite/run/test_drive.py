@@ -1,8 +1,7 @@
-"""The measurement of a drive: by fio, by the suite itself, and where it cannot be done."""
+"""The measurement of a drive, and where it cannot be done."""
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,25 +20,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("by", ["fio", "the suite itself"])
-def test_reads_are_counted_and_the_file_is_gone(folder, monkeypatch, by):
-    if by == "the suite itself":
-        monkeypatch.setenv("PATH", str(folder))
-    elif shutil.which("fio") is None:
-        pytest.skip("fio is not installed")
+def test_reads_are_counted_and_the_file_is_gone(folder):
     speed = measure(folder, **SMALL)
-    assert speed.measured_by.startswith(by)
     assert speed.reads_per_s_depth_1 > 0
     assert speed.reads_per_s_depth_32 > 0
     assert (speed.read_bytes, speed.file_system) == (4096, file_system(folder))
     assert list(folder.iterdir()) == []
-
-
-def test_fio_that_fails_leaves_it_to_the_suite(folder, monkeypatch):
-    (folder / "fio").write_text("#!/bin/sh\necho engine libaio not loadable >&2\nexit 1\n")
-    (folder / "fio").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder))
-    assert measure(folder, **SMALL).measured_by == "the suite itself"
 
 
 def test_file_system_in_memory_is_no_drive():
@@ -50,23 +36,18 @@ def test_file_system_in_memory_is_no_drive():
         measure(shared, **SMALL)
 
 
-def test_file_system_without_direct_reads_is_told_and_the_file_is_gone(folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("step", "code", "said"),
+    [
+        ("_reads_per_s", errno.EINVAL, r"cannot be read past the page cache here \(Invalid argument\): set TMPDIR"),
+        ("_write", errno.ENOSPC, r"has no room for .* MB to read: make room, or set TMPDIR"),
+    ],
+)
+def test_drive_that_refuses_is_told_with_what_to_do_and_the_file_is_gone(folder, monkeypatch, step, code, said):
     def refuse(*_):
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(drive, "_by_fio", lambda *_: None)
-    monkeypatch.setattr(drive, "_by_threads", refuse)
-    with pytest.raises(
-        CannotMeasure, match=r"cannot be read past the page cache here \(Invalid argument\): set TMPDIR"
-    ):
+    monkeypatch.setattr(drive, step, refuse)
+    with pytest.raises(CannotMeasure, match=said):
         measure(folder, **SMALL)
     assert list(folder.iterdir()) == []
-
-
-def test_full_drive_is_told_with_what_to_do(folder, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(drive, "_write", refuse)
-    with pytest.raises(CannotMeasure, match=r"has no room for .* MB to read: make room, or set TMPDIR"):
-        measure(folder, **SMALL)

@@ -3,7 +3,6 @@
 import gc
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -165,27 +164,6 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
     ended = run(on_progress=ctrl_c)
     assert (ended.outcome.status, ended.phase) == (Status.INTERRUPTED, "verify")
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
-
-
-def test_leaving_a_worker_that_is_gone_does_nothing(worker, tmp_path):
-    worker("sys.exit(3)")
-    with WorkerProcess(tmp_path / "a.log") as gone:
-        assert gone.wait(40) == 3
-    assert gone.returncode == 3
-
-
-def test_whatever_a_worker_forked_is_killed_with_it_even_out_of_its_session(worker, tmp_path):
-    run = worker(f"""
-        if not os.fork():
-            os.setsid()
-            open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
-            os.write(fd, b'{{"kind": "outcome", "status": "ok"}}\\n')
-        time.sleep(60)
-    """)
-    run()
-    with suppress(psutil.NoSuchProcess):
-        left = psutil.Process(int((tmp_path / "pid").read_text()))
-        assert left.status() == psutil.STATUS_ZOMBIE or left.wait(10) is None
 
 
 @pytest.mark.slow

@@ -74,28 +74,30 @@ def test_proportional_set_is_no_larger_than_the_resident_one_and_none_where_the_
 def group(tmp_path, monkeypatch):
     """A control group of one's own making beside a machine with 100 GB to give."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * 10**9))
-    monkeypatch.setattr(memory, "own_group", lambda root: (2, tmp_path / "job" / "step"))
-    (tmp_path / "job" / "step").mkdir(parents=True)
+    top = tmp_path / "sys/fs/cgroup"
+    (top / "job/step").mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job/step\n")
 
     def write(limit, used, *, cache=0, of="job/step"):
-        (tmp_path / of / "memory.max").write_text(f"{limit}\n")
-        (tmp_path / of / "memory.current").write_text(f"{used}\n")
+        (top / of / "memory.max").write_text(f"{limit}\n")
+        (top / of / "memory.current").write_text(f"{used}\n")
         counts = f"anon 1\nactive_file {cache // 2}\ninactive_file {cache - cache // 2}\n"
-        (tmp_path / of / "memory.stat").write_text(counts)
+        (top / of / "memory.stat").write_text(counts)
 
     return write
 
 
 def test_available_memory_is_what_the_control_group_leaves_file_cache_of_a_dataset_just_read_included(group, tmp_path):
     group(16 * 10**9, 4 * 10**9)
-    assert memory.available_host_bytes() == 12 * 10**9
+    assert memory.available_host_bytes(tmp_path) == 12 * 10**9
     group(16 * 10**9, 16 * 10**9, cache=13 * 10**9)
-    assert memory.available_host_bytes() == 13 * 10**9
+    assert memory.available_host_bytes(tmp_path) == 13 * 10**9
     group(4 * 10**9, 5 * 10**9)  # never less than nothing
-    assert memory.available_host_bytes() == 0
+    assert memory.available_host_bytes(tmp_path) == 0
     group("max", 5 * 10**9)
-    assert memory.available_host_bytes() == 100 * 10**9
+    assert memory.available_host_bytes(tmp_path) == 100 * 10**9
     group(9 * 10**9, 2 * 10**9, of="job")  # the job's limit holds for its steps
-    assert memory.available_host_bytes() == 7 * 10**9
-    (tmp_path / "job" / "memory.current").unlink()
-    assert memory.available_host_bytes() == 100 * 10**9
+    assert memory.available_host_bytes(tmp_path) == 7 * 10**9
+    (tmp_path / "sys/fs/cgroup/job/memory.current").unlink()
+    assert memory.available_host_bytes(tmp_path) == 100 * 10**9

@@ -60,25 +60,25 @@ def test_second_run_on_the_same_directory_is_refused_while_the_first_lasts(run, 
     assert len(run().workers.started) == 3
 
 
-def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run, tmp_path):
-    with one_run_on("cpu", tmp_path / "theirs"):
-        with pytest.raises(Locked, match=rf"using the device cpu: process {os.getpid()} writes to .*theirs; wait for"):
+def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run):
+    with one_run_on("cpu"):
+        with pytest.raises(Locked, match=r"using the device cpu \(`fuser .*cpu.lock` names its process\): wait for"):
             run()
-        with one_run_on("cuda-GPU-1", tmp_path):  # another device is another matter
+        with one_run_on("cuda-GPU-1"):  # another device is another matter
             pass
     assert len(run().workers.started) == 3
-    with one_run_on("cpu", tmp_path / "theirs"):  # nothing is left to run, so no device is needed
+    with one_run_on("cpu"):  # nothing is left to run, so no device is needed
         assert run().workers.started == []
 
 
-def test_device_is_held_where_turns_alone_are_left_to_take(run, tmp_path, monkeypatch):
+def test_device_is_held_where_turns_alone_are_left_to_take(run, monkeypatch):
     def interrupt(records, log, **_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr(module, "take_turns", interrupt)
         assert run().code == 130
-    with one_run_on("cpu", tmp_path / "theirs"), pytest.raises(Locked, match="using the device cpu"):
+    with one_run_on("cpu"), pytest.raises(Locked, match="using the device cpu"):
         run()
 
 
@@ -98,7 +98,7 @@ def test_results_directory_is_as_open_to_others_as_any_that_this_user_makes(tmp_
 
 def test_crashed_run_leaves_no_lock(run, tmp_path):
     script = "import os; from pathlib import Path; from suite.run.locks import *; "
-    script += f"held = one_run_in(Path({str(tmp_path)!r})), one_run_on('cpu', Path('x')); os.kill(os.getpid(), 9)"
+    script += f"held = one_run_in(Path({str(tmp_path)!r})), one_run_on('cpu'); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     assert len(run().workers.started) == 3
 
@@ -129,6 +129,6 @@ def test_run_whose_temporary_files_would_be_in_anothers_folder_does_not_begin(ru
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "temporary" / f"embedding-offload-bench-{os.getuid()}").symlink_to(tmp_path)
-    with pytest.raises(StoreError, match=r"temporary files in .*: it is a link, or no folder; remove it, .* TMPDIR"):
+    with pytest.raises(StoreError, match=r"files in .*: it is not a folder of this user alone; remove .* TMPDIR"):
         run()
     assert not (tmp_path / "records").exists()

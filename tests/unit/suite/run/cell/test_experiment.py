@@ -12,7 +12,7 @@ from suite.run.cell import experiment, setup
 from suite.run.cell import feed as streams
 from suite.run.cell.experiment import run_cell as run
 from suite.run.cell.feed import FeedPlan, in_process, open_workload
-from suite.run.cell.training import build_trainer, load_initial_rows
+from suite.run.cell.training import Trainer, load_initial_rows
 from suite.run.worker import Reporter, RunCell
 from systems.contract import Counters, Verdict
 from systems.reference import ReferenceSystem
@@ -77,10 +77,9 @@ def test_quality_points_score_every_sample_before_it_is_trained_on(ran):
     assert [point.samples for point in points] == [3 * 32, 6 * 32, 9 * 32]
     workload = open_workload(cell)
     spec = setup.CellSetup.of(cell).spec
-    trainer = build_trainer(
-        loaded(ReferenceSystem(spec), cell), workload, bottom_mlp=cell.bottom_mlp, top_mlp=cell.top_mlp, seed=0,
-        feed=in_process(workload, spec.device), total_steps=9,
-    )  # fmt: skip
+    system = load_initial_rows(ReferenceSystem(spec), seed=cell.seed)
+    sizes = {"bottom_mlp": cell.bottom_mlp, "top_mlp": cell.top_mlp, "seed": 0}
+    trainer = Trainer(system, workload, **sizes, feed=in_process(workload, spec.device), total_steps=9)
     for number, point in enumerate(points):
         scores, labels, losses = [], [], []
         for index in range(3 * number, 3 * number + 3):
@@ -99,11 +98,6 @@ def test_later_rounds_have_a_stream_of_their_own_the_same_in_every_run_and_count
     seeded = run_cell(cell.model_copy(update={"seed": 1}), Phases())
     assert later.measurement.traffic is None
     assert later.measurement.quality == seeded.measurement.quality != outcome.measurement.quality
-
-
-def loaded(system, cell):
-    load_initial_rows(system, seed=cell.seed)
-    return system
 
 
 def test_counted_traffic_is_that_of_the_counting_phase_alone(ran):

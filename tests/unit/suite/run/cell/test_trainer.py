@@ -11,7 +11,6 @@ from suite.run.cell.feed import in_process
 from suite.run.cell.training import Trainer, dense_optimizer, load_initial_rows, tables_of
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 from systems.reference import ReferenceSystem
-from workloads.dlrm import build_dlrm
 from workloads.streams.synthetic import SyntheticWorkload
 
 CPU = torch.device("cpu")
@@ -78,18 +77,10 @@ def spec(workload, kind=OptimizerKind.SGD):
     )
 
 
-def trained_on(system, workload, total, feed=None):
+def trained_on(system, workload, total):
     load_initial_rows(system, seed=0)
-    model = build_dlrm(
-        system,
-        dense_columns=workload.dense_columns,
-        embedding_dim=DIM,
-        bottom_mlp=(8,),
-        top_mlp=(8, 1),
-        seed=0,
-        device=CPU,
-    )
-    return model, Trainer(model, system, feed=feed or in_process(workload, CPU), total_steps=total)
+    sizes = {"bottom_mlp": (8,), "top_mlp": (8, 1), "seed": 0}
+    return Trainer(system, workload, **sizes, feed=in_process(workload, CPU), total_steps=total)
 
 
 def same(seen, expected):
@@ -105,7 +96,7 @@ def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the
     total, sent, at_clock, at_step = 7, [], [], []
     workload = CountingWorkload(synthetic)
     system = type("Ahead", (Recording,), {"ahead": ahead})(spec(synthetic))
-    _, trainer = trained_on(system, workload, total)
+    trainer = trained_on(system, workload, total)
     delivery = trainer._batches
     delivery._ahead = copies
     start = delivery._sent
@@ -140,7 +131,7 @@ def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatc
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(wait_event=waited.append))
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
     system = type("Ahead", (Recording,), {"ahead": 1, "ids_on_host": ids_on_host})(spec(synthetic))
-    _, trainer = trained_on(system, synthetic, total=4)
+    trainer = trained_on(system, synthetic, total=4)
     trainer._batches._stream, trainer._batches._ahead = CopyStream(), 1
     trainer.run(4)
     copies = [f"copy {number}" for number in range(1, 5)]
@@ -151,7 +142,7 @@ def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatc
 
 def test_batches_are_made_before_the_clock_of_a_run_starts(synthetic):
     workload, made_by_first_step = CountingWorkload(synthetic), []
-    _, trainer = trained_on(Recording(spec(synthetic)), workload, total=5)
+    trainer = trained_on(Recording(spec(synthetic)), workload, total=5)
     run = trainer.run(5, on_step=lambda step: made_by_first_step.append((step, len(workload.made))))
     assert made_by_first_step == [(step, 5) for step in range(1, 6)]
     assert run.data_s > 0
@@ -163,7 +154,8 @@ def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_afte
     losses = []
     for evaluated in (False, True):
         system = ReferenceSystem(spec(synthetic, kind))
-        model, trainer = trained_on(system, synthetic, total=4)
+        trainer = trained_on(system, synthetic, total=4)
+        model = trainer._model
         trainer.run(2)
         before = {name: value.clone() for name, value in model.state_dict().items()}
         if evaluated:
@@ -178,7 +170,7 @@ def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_afte
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ADAM])
 def test_dense_optimizer_never_sees_a_row(synthetic, kind):
     system = ReferenceSystem(spec(synthetic, kind))
-    model, _ = trained_on(system, synthetic, total=1)
+    model = trained_on(system, synthetic, total=1)._model
     optimizer = dense_optimizer(model, system.spec.optimizer)
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     assert held

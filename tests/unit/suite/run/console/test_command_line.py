@@ -5,12 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from systems.full_gpu import FullGPU
 
 from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import options
 from systems.registry import CONTROLS, SYSTEMS
-from systems.selection import ALL
+from systems.selection import ALL, ALL_ON_RANKS
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
 from workloads.schema import DATASETS, SCHEMAS
 
@@ -40,11 +41,13 @@ def test_list_names_every_system_with_its_variants_every_workload_and_scale():
     assert "fbgemm_uvm_caching [policy=" in result.stdout
 
 
-def test_list_says_which_system_is_unavailable(monkeypatch):
+def test_list_says_which_system_is_unavailable_and_takes_the_docstring_where_there_is_no_sentence(monkeypatch):
     monkeypatch.setitem(SYSTEMS, "freq_cache", "tests.faults.needy:System")
+    monkeypatch.setattr(FullGPU, "about", "")
     result = call("--list")
     assert result.exit_code == 0
-    assert "freq_cache: unavailable, No module named 'no_such_package_anywhere'" in result.stdout
+    assert "unavailable: No module named 'no_such_package_anywhere'" in result.stdout
+    assert FullGPU.__doc__.splitlines()[0] in result.stdout
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -58,16 +61,9 @@ def test_dry_run_shows_every_cell_with_its_setting_and_writes_nothing(tmp_path):
         "x avazu" in line and "smoke on cpu, sgd lr 1, batch 32, dim 4, ratio 0.1, 5 steps" in line for line in lines
     )
     assert sum("#2" in line for line in lines) == 2
+    every = call("--workloads", "all", "--device-budget", "1MiB", "--dry-run", "--out", tmp_path, *TINY)
+    assert every.stdout.count("to run") == every.stdout.count("1,048,576 B") == len(ALL) * len(DATASETS)
     assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.usefixtures("no_workers")
-def test_dry_run_as_json_is_one_cell_per_line(tmp_path):
-    words = ["--systems", "all", "--workloads", "all", "--device-budget", "1MiB", "--dry-run", "--json"]
-    result = call(*words, "--out", tmp_path, *TINY)
-    cells = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(cells) == len(ALL) * len(DATASETS)
-    assert {(c["state"], c["device_budget_bytes"], c["cache_ratio"]) for c in cells} == {("to run", 1 << 20, None)}
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -76,6 +72,12 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
     result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
     assert "device: cpu, because no NVIDIA device is visible" in result.stdout
     assert "avazu: scale small, the default without a GPU" in result.stdout
+
+
+def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
+    result = call("--workloads", "avazu", "--ranks", "2", "--dry-run", "--out", tmp_path, *TINY)
+    assert all(f"to run    {name} x avazu: " in result.stdout for name in ALL_ON_RANKS)
+    assert result.stdout.count(" on 2 ranks") == len(ALL_ON_RANKS)
 
 
 # Refusing
@@ -98,6 +100,15 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--frequency-prefix", "0"], "--frequency-prefix: 0.0 is out of range, it must be above 0 and at most 1"),
         (["--tf32"], "--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda"),
         (["--steps", "3"], "--steps: 3 is out of range, it must be at least 4"),
+        (["--ranks", "3"], "--ranks: 3 is out of range, it must be a power of two, 64 at most"),
+        (["--ranks", "64"], "64 ranks cannot share a batch of 32"),
+        (["--ranks", "2", "--nnodes", "4"], "2 ranks are not to be had from 4 machines"),
+        (["--ranks", "4", "--nnodes", "2"], "give --rdzv-endpoint host:port"),
+        (["--nnodes", "2"], "--nnodes and --rdzv-endpoint are for ranks: give --ranks"),
+        (["--ranks", "2", "--device-budget", "1MiB"], "--ranks takes a --cache-ratio"),
+        (["--ranks", "2", "--tier", "disk"], "--ranks takes a --cache-ratio"),
+        (["--ranks", "2", "--systems", "hot_split"], "cannot be spread over ranks: with --ranks give full_gpu"),
+        (["--systems", "full_gpu[sharding=row_wise]"], "full_gpu has no parameter 'sharding'"),
         (["--timeout", "nan"], "--timeout: nan is out of range"),
         (["--fresh", "--only-failed"], "--fresh and --only-failed exclude each other"),
     ],
@@ -106,6 +117,12 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
 def test_wrong_option_exits_2_with_a_sentence(words, sentence):
     settings = TINY if "--steps" not in words and "--embedding-dim" not in words else ["--device", "cpu"]
     assert sentence in refused(*settings, *words)
+
+
+@pytest.mark.parametrize("words", [[], ["--ranks", "2"]])
+def test_launcher_of_several_processes_is_refused(monkeypatch, words):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "to one process, which starts the ranks" in refused(*TINY, *words)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +135,7 @@ def test_what_the_parser_refuses_exits_2_and_names_the_option(words):
 
 def test_cuda_without_a_device_is_refused(monkeypatch):
     monkeypatch.setattr(options, "visible_gpu", lambda: None)
-    assert "--device cuda: no NVIDIA device is visible; use --device cpu" in refused("--device", "cuda")
+    assert "--device cuda: no NVIDIA device is visible, or use --device cpu" in refused("--device", "cuda")
 
 
 def test_cuda_with_a_device_that_torch_cannot_use_says_what_to_do(monkeypatch, tmp_path):
@@ -197,10 +214,8 @@ def test_data_of_ones_own_are_found_by_all_and_by_name(tmp_path, prepared):
     own = named(prepared / "criteo_kaggle", "my_shop")
     for workloads in ("all", "my_shop"):
         result = call(
-            "--data-dir", own, "--workloads", workloads, "--systems", "reference", "--dry-run", "--json",
-            "--out", tmp_path, *TINY,
-        )  # fmt: skip
+            "--data-dir", own, "--workloads", workloads, "--systems", "reference", "--dry-run", "--out", tmp_path, *TINY
+        )
         assert result.exit_code == 0, result.output
-        (cell,) = [json.loads(line) for line in result.stdout.splitlines()]
-        assert (cell["workload"], cell["data"], cell["data_dir"]) == ("my_shop", "real", str(own / "my_shop"))
+        assert "reference x my_shop: real, smoke on cpu" in result.stdout
     assert "holds no my_shp, only my_shop; did you mean my_shop?" in refused("--data-dir", own, "--workloads", "my_shp")
