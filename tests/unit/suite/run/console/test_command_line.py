@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from systems.full_gpu import FullGPU
 
 from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import options
+from systems.fbgemm.tbe_system import FullGPU
 from systems.registry import CONTROLS, SYSTEMS
 from systems.selection import ALL, ALL_ON_RANKS
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
