@@ -4,7 +4,6 @@ import enum
 import os
 import shutil
 import tempfile
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,13 +14,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
-from suite.records.command_line import BadOption, ShownConsole, errors_told
+from suite.records.command_line import ShownConsole, errors_told
 from suite.records.environment import NO_SPEED, VIRTUAL_DEVICE, ask_nvml, installed_versions, visible_gpu
 from suite.run.conditions import MachineMonitor
 from suite.run.drive import IN_MEMORY, file_system
 from suite.run.resources import granted_cpus
+from suite.tables.terminal import print_line
 
 TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
@@ -52,7 +51,7 @@ class Diagnosis:
 
     Attributes:
         seen: Observation, in one sentence or more.
-        remedy: Advice on it. Beside `ok`: something to bear in mind.
+        remedy: Advice on it.
     """
 
     level: Level
@@ -221,15 +220,13 @@ def _finding(check: Callable[[], Diagnosis]) -> Diagnosis:
         return unknown(f"the check failed with {type(error).__name__}: {error}")
 
 
-_LONGEST_S = 60.0
-_WIDTH = 80
 _STYLES = {Level.PROBLEM: "bold red", Level.WARNING: "yellow", Level.UNKNOWN: "cyan", Level.OK: "green"}
 
 
 def doctor_command(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit code 1 as well")] = False,
-    seconds: Annotated[float, typer.Option(help="How long others' use of the CPUs is watched")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long others' use of the CPUs is watched")] = 2.0,
 ) -> None:
     """Find what on this machine would spoil a benchmark, each with a remedy.
 
@@ -241,35 +238,23 @@ def doctor_command(
     The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
     Ctrl-C.
     """
-    with errors_told(left="the checks were not finished") as errors:
-        if not 0 < seconds <= _LONGEST_S:  # NaN compares false with everything
-            raise BadOption(f"--seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}")
-        with errors.status("watching what else computes"):
-            findings = examine(seconds=seconds)
+    with errors_told(left="the checks were not finished") as errors, errors.status("watching what else computes"):
+        findings = examine(seconds=seconds)
     show(findings, ShownConsole(markup=False, highlight=False))
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))
 
 
 def show(findings: Mapping[str, Diagnosis], console: Console) -> None:
-    """One block for each finding, by the name of its check; what is well and needs no words, as a list of names."""
-    width = min(console.width, _WIDTH)
-    quiet = [name for name, finding in findings.items() if finding.level is Level.OK and not finding.remedy]
+    """One block for each finding, by the name of its check; what is well, as a list of names."""
     for name, finding in findings.items():
-        if name in quiet:
-            continue
-        title = "note" if finding.level is Level.OK else str(finding.level)
-        console.print(Text.assemble((f"{title}: ", _STYLES[finding.level]), (name, "bold")))
-        for line in (finding.seen, finding.remedy and f"-> {finding.remedy}"):
-            if line:
-                console.print(Text(_wrapped(f"  {line}", width, then="  ")))
-        console.print()
-    if quiet:
-        console.print(Text(_wrapped("ok: " + ", ".join(quiet), width, then="    ")) + "\n")
+        if finding.level is not Level.OK:
+            print_line(console, f"{finding.level}: {name}", style=_STYLES[finding.level])
+            print_line(console, finding.seen, indent=2)
+            if finding.remedy:
+                print_line(console, f"-> {finding.remedy}", indent=2)
+            console.line()
     counts = Counter(finding.level for finding in findings.values())
-    console.print(", ".join(f"{level}: {counts[level]}" for level in Level))
-
-
-def _wrapped(text: str, width: int, *, then: str) -> str:
-    # an option torn at a hyphen could not be copied
-    return textwrap.fill(text, width, subsequent_indent=then, break_on_hyphens=False)
+    if counts[Level.OK]:
+        print_line(console, "ok: " + ", ".join(name for name, finding in findings.items() if finding.level is Level.OK))
+    print_line(console, ", ".join(f"{level}: {counts[level]}" for level in Level))

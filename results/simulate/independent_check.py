@@ -5,8 +5,7 @@
         --out results/simulate/independent_check.json
 
 libCacheSim is by other authors, shares no code with us, and is under the GPL: it is not imported here. A process of the
-environment that `--other` names reads ids from a file and prints how many of them missed. Without `--other` our counts
-are printed alone.
+environment that `--other` names reads ids from a file and prints how many of them missed.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from suite.records.store import write_json
@@ -80,60 +80,49 @@ def ours(ids: NDArray[np.int64]) -> dict[str, dict[int, int]]:
         np.save(path, ids[:, None])
         trace = FileTrace(path, batch_size=1)
         span = Span(counted_from=0, stop=ids.size)
-        return {
-            policy: {
-                slots: replay(
-                    build(parse_policies(policy)[0], Setting(trace=trace, span=span, slots=slots))
-                ).unique_misses
-                for slots in SLOTS
-            }
-            for policy in POLICIES
-        }
+
+        def misses(policy: str, slots: int) -> int:
+            model = build(parse_policies(policy)[0], Setting(trace=trace, span=span, slots=slots))
+            return replay(model).unique_misses
+
+        return {policy: {slots: misses(policy, slots) for slots in SLOTS} for policy in POLICIES}
 
 
-def theirs(ids: NDArray[np.int64], python: Path) -> tuple[str, dict[str, dict[int, int]]]:
-    """The version of libCacheSim in another environment, and its misses by our policy's name and size."""
+def theirs(ids: NDArray[np.int64], python: Path) -> dict[str, Any]:
+    """The version of libCacheSim in another environment, and its misses by its policy's name and size."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "ids"
         ids.tofile(path)
-        arguments = [str(python), "-c", OTHER, str(path), json.dumps(SLOTS), json.dumps(sorted(set(POLICIES.values())))]
-        told = json.loads(subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return told["version"], {
-        policy: {int(slots): count for slots, count in told["misses"][other].items()}
-        for policy, other in POLICIES.items()
-    }
+        arguments = [str(python), "-c", OTHER, str(path), json.dumps(SLOTS), json.dumps(list(POLICIES.values()))]
+        told = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return dict(json.loads(told))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print both counts, and leave a record where asked; exit code 1 if any differ."""
+    """Print both counts, and leave a record; exit code 1 if any differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--other", type=Path, help="Python of an environment with libcachesim")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--other", type=Path, required=True, help="Python of an environment with libcachesim")
+    parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
     points = []
-    versions = set()
     for name in STREAMS:
         ids = stream(name)
-        mine = ours(ids)
-        version, other = theirs(ids, asked.other) if asked.other else ("not run", {})
-        versions.add(version)
-        for policy, called in POLICIES.items():
-            for slots in SLOTS:
-                point = {"stream": name, "policy": policy, "libcachesim_policy": called, "slots": slots}
-                counts = {"misses": mine[policy][slots], "libcachesim_misses": other.get(policy, {}).get(slots)}
-                points.append({**point, **counts})
-                sys.stdout.write(
-                    f"{name:<10}{policy:<20}{slots:>6}{counts['misses']:>9,}{counts['libcachesim_misses'] or '':>9}\n"
-                )
-    if asked.out is not None:
-        record = {"libcachesim": versions.pop(), "rows": ROWS, "accesses": ACCESSES, "points": points}
-        write_json(asked.out, record)
-    sys.exit(any(differs(point) for point in points))
-
-
-def differs(point: dict[str, Any]) -> bool:
-    """Whether both counted a policy differently."""
-    return point["libcachesim_misses"] not in {None, point["misses"]}
+        mine, other = ours(ids), theirs(ids, asked.other)
+        points += [
+            {
+                "stream": name,
+                "policy": policy,
+                "libcachesim_policy": called,
+                "slots": slots,
+                "misses": mine[policy][slots],
+                "libcachesim_misses": other["misses"][called][str(slots)],
+            }
+            for policy, called in POLICIES.items()
+            for slots in SLOTS
+        ]
+    sys.stdout.write(pd.DataFrame(points).to_string(index=False) + "\n")
+    write_json(asked.out, {"libcachesim": other["version"], "rows": ROWS, "accesses": ACCESSES, "points": points})
+    sys.exit(any(point["libcachesim_misses"] != point["misses"] for point in points))
 
 
 if __name__ == "__main__":

@@ -79,33 +79,30 @@ def replayed_misses(trace: Trace, span: Span, divisions: Sequence[Mapping[str, i
     All are replayed in one pass. Tables with a slot for every row lie on the device.
     """
     rows = dict(trace.tables)
-    cached = [{name: slots for name, slots in division.items() if slots < rows[name]} for division in divisions]
-    watched: dict[tuple[str, ...], list[tuple[CacheModel, Tally]]] = {}
+    parts: dict[tuple[str, ...], SomeTables] = {}
+    watched: list[tuple[tuple[str, ...], CacheModel, Tally]] = []
     found: list[tuple[list[Tally], list[Tally]]] = []
-    for some in cached:
-        tallies: tuple[list[Tally], list[Tally]] = ([], [])
-        own = [((name,), slots, LruModel, {}, tallies[0]) for name, slots in some.items()]
-        shared = [(tuple(some), sum(some.values()), FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}, tallies[1])]
-        for names, slots, model, parameters, into in [*own, *(shared if some else [])]:
-            part = SomeTables(trace, names)
-            tally = Tally.of(part)
-            watched.setdefault(names, []).append(
-                (model(Setting(trace=part, span=span, slots=slots), parameters), tally)
-            )
-            into.append(tally)
-        found.append(tallies)
-    parts = {names: SomeTables(trace, names) for names in watched}
+
+    def watch(names: tuple[str, ...], slots: int, model: type[CacheModel], **parameters: str) -> Tally:
+        part = parts.setdefault(names, SomeTables(trace, names))
+        tally = Tally.of(part)
+        watched.append((names, model(Setting(trace=part, span=span, slots=slots), parameters), tally))
+        return tally
+
+    for division in divisions:
+        some = {name: slots for name, slots in division.items() if slots < rows[name]}
+        own = [watch((name,), slots, LruModel) for name, slots in some.items()]
+        together = (tuple(some), sum(some.values()), FbgemmCacheModel)
+        found.append((own, [watch(*together, policy="lru", prefetch="off")] if some else []))
     distinct = {names: DistinctRows(part.rows) for names, part in parts.items()}
     for seen in replayed(trace, 0, span.stop):
-        counted = seen.number >= span.counted_from
-        for names, models in watched.items():
-            batch = Seen(seen.number, 1, parts[names].of(seen.ids), distinct[names])
-            for model, tally in models:
-                model.announce(batch)
-                model.step(batch, tally if counted else None)
-    batches = span.stop - span.counted_from
+        batches = {names: Seen(seen.number, 1, part.of(seen.ids), distinct[names]) for names, part in parts.items()}
+        for names, model, tally in watched:
+            model.announce(batches[names])
+            model.step(batches[names], tally if seen.number >= span.counted_from else None)
+    counted = span.stop - span.counted_from
     return [
-        (sum(tally.unique_misses for tally in own) / batches, sum(tally.unique_misses for tally in shared) / batches)
+        (sum(tally.unique_misses for tally in own) / counted, sum(tally.unique_misses for tally in shared) / counted)
         for own, shared in found
     ]
 

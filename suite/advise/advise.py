@@ -82,21 +82,24 @@ def advise(
     if hardware is not None:
         trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
         replays = Replays(trace, steady_span(trace, batches=batches))
-    cases = [(one, case) for one in cells for case in _sizes(Case.of(one, workload), ratios, budget)]
     rows: list[Advised] = []
     refused: dict[str, str] = {}
-    for number, (one, case) in enumerate(cases):
-        if case.support.verdict is not Verdict.YES:
-            refused.setdefault(case.system, case.support.reason)
-            continue
-        row = _bytes_of(case, budget)
-        if hardware is not None and replays is not None:
-            on_progress("replaying ids", number, len(cases))
-            try:
-                row = row.model_copy(update=_bounds(one, case, replays, hardware))
-            except (CannotReplay, NoBound) as error:
-                refused.setdefault(case.system, str(error))
-        rows.append(row)
+    for number, one in enumerate(cells):
+        try:
+            for case in _sizes(Case.of(one, workload), ratios, budget):
+                if case.support.verdict is not Verdict.YES:
+                    refused.setdefault(case.system, case.support.reason)
+                    continue
+                row = _bytes_of(case, budget)
+                if hardware is not None and replays is not None:
+                    on_progress("replaying ids", number, len(cells))
+                    try:
+                        row = row.model_copy(update=_bounds(one, case, replays, hardware))
+                    except (CannotReplay, NoBound) as error:
+                        refused.setdefault(case.system, str(error))
+                rows.append(row)
+        except ImportError as error:
+            refused[one.system] = f"needs {error.name}, which is not installed: run make setup"
     return Advice(
         **cell.model_dump(include={"workload", "scale", "batch_size", "embedding_dim", "optimizer"}),
         hardware=None if hardware is None else hardware.name,

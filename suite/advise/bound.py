@@ -15,7 +15,7 @@ from suite.records.measured import Model
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import read_input
-from suite.simulate.trace import Trace, replayed
+from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind
 from systems.freq_cache import sizing
 from systems.freq_cache.sizing import CacheSpec
@@ -60,10 +60,10 @@ class Counts(NamedTuple):
     """Rows of a step, on average over the counted batches."""
 
     distinct: float
-    fetched: float = 0.0
-    """Rows that a cache fetches; 0 without a cache."""
-    written_back: float = 0.0
-    misses: float = 0.0
+    fetched: float
+    """Rows that a cache fetches."""
+    written_back: float
+    misses: float
     """Distinct rows that were not cached."""
     overflows: bool = False
     """Some batch has more distinct rows than the cache has slots."""
@@ -75,7 +75,7 @@ class Replays:
     def __init__(self, trace: Trace, span: Span) -> None:
         self.trace = trace
         self.span = span
-        self._found: dict[tuple[Variant | None, int], Counts] = {}
+        self._found: dict[tuple[Variant, int], Counts] = {}
 
     def counts(self, case: Case) -> Counts:
         """Count rows of a case per step.
@@ -85,28 +85,21 @@ class Replays:
         """
         key = _model_of(case), case.slots
         if key not in self._found:
-            self._found[key] = self._uncached() if key[0] is None else self._cached(key[0], case.slots)
+            tally = replay(models.build(key[0], Setting(trace=self.trace, span=self.span, slots=case.slots)))
+            self._found[key] = Counts(
+                distinct=tally.unique_ids / tally.batches,
+                fetched=tally.rows_fetched / tally.batches,
+                written_back=tally.rows_written_back / tally.batches,
+                misses=tally.unique_misses / tally.batches,
+                overflows=tally.overflow_batches > 0,
+            )
         return self._found[key]
 
-    def _uncached(self) -> Counts:
-        sizes = [batch.unique[0].size for batch in replayed(self.trace, self.span.counted_from, self.span.stop)]
-        return Counts(sum(sizes) / len(sizes))
 
-    def _cached(self, model: Variant, slots: int) -> Counts:
-        tally = replay(models.build(model, Setting(trace=self.trace, span=self.span, slots=slots)))
-        return Counts(
-            distinct=tally.unique_ids / tally.batches,
-            fetched=tally.rows_fetched / tally.batches,
-            written_back=tally.rows_written_back / tally.batches,
-            misses=tally.unique_misses / tally.batches,
-            overflows=tally.overflow_batches > 0,
-        )
-
-
-def _model_of(case: Case) -> Variant | None:
-    """The simulated cache of a case; None: it has none."""
+def _model_of(case: Case) -> Variant:
+    """The simulated cache of a case; without one, its rows are read in place."""
     if not case.caches:
-        return None
+        return Variant("uvm")
     name = "freq_cache" if case.name == "freq_cache" else "fbgemm_uvm_caching"
     known = models.load(Variant(name)).variants
     return Variant(name, tuple((key, value) for key, value in case.parameters.items() if key in known))

@@ -54,16 +54,8 @@ class Shape(Model):
     @classmethod
     def of(cls, cell: Cell, workload: Workload) -> Self:
         """The shape of a cell, whose workload is `workload`."""
-        return cls(
-            tables=len(workload.tables),
-            embedding_dim=cell.embedding_dim,
-            batch_size=cell.batch_size,
-            dense_columns=workload.dense_columns,
-            bottom_mlp=cell.bottom_mlp,
-            top_mlp=cell.top_mlp,
-            optimizer=cell.optimizer,
-            device=cell.device,
-        )
+        own = {name: getattr(cell, name) for name in cls.model_fields if name in Cell.model_fields}
+        return cls(tables=len(workload.tables), dense_columns=workload.dense_columns, **own)
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:

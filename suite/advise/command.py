@@ -1,7 +1,6 @@
 """Command line: `python -m suite advise`."""
 
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,14 +9,11 @@ from rich.console import Console
 from suite.advise.advise import Advice, Advised, advise
 from suite.advise.bound import EXAMPLES, load_hardware
 from suite.records.command_line import (
-    BadOption,
     OptimizerName,
     ScaleName,
     ShownConsole,
     errors_told,
     parse_bytes,
-    parse_prepared,
-    parse_workloads,
 )
 from suite.records.environment import visible_gpu
 from suite.run.console.options import Options
@@ -31,13 +27,12 @@ from suite.simulate.options import (
     QuietOption,
     SeedOption,
     WorkloadOption,
+    one_workload,
     parse_ratios,
 )
 from suite.tables.formatting import amount, binary_bytes
 from suite.tables.terminal import print_line, print_table
-from systems import registry
-from systems.registry import Variant, split_list
-from workloads.prepared import find_prepared
+from systems.selection import parse_systems
 from workloads.progress import Shown
 
 SYSTEMS = ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "freq_cache", "freq_cache[policy=lfu]", "cpu_embeddings")
@@ -99,9 +94,9 @@ def advise_command(
         described = None if hardware is None else load_hardware(hardware)
         gpu = visible_gpu()
         options = Options(
-            workloads=_workload(workload, data_dir),
+            workloads=one_workload(workload, data_dir),
             data_dir=data_dir,
-            systems=_systems(systems),
+            systems=",".join(map(str, parse_systems(systems, every=SYSTEMS))),
             scale=scale or (ScaleName.FULL if described else None),
             optimizer=optimizer,
             batch_size=batch_size,
@@ -127,33 +122,6 @@ def advise_command(
             typer.echo(advice.model_dump_json(indent=1))
         else:
             show(advice, ShownConsole(markup=False, highlight=False))
-
-
-def _workload(text: str, data_dir: Path | None) -> str:
-    """Name of the one workload that `--workload` names."""
-    if data_dir is None:
-        names = parse_workloads(text, flag="--workload")
-    else:
-        names = parse_prepared(text, find_prepared(data_dir), data_dir=data_dir, flag="--workload")
-    if len(names) != 1:
-        raise BadOption(f"--workload: give one of {', '.join(names)}")
-    return names[0]
-
-
-def _systems(text: str) -> str:
-    """Names of the variants to show, in order, each once."""
-    entries = [name for part in split_list(text) for name in (SYSTEMS if part == "all" else (part,))]
-    if not entries:
-        raise BadOption(f"--systems: none named: give all, or some of {', '.join(registry.SYSTEMS)}")
-    variants = tuple(dict.fromkeys(Variant.parse(entry) for entry in entries))
-    for variant in variants:
-        try:
-            registry.load(variant)
-        except ImportError as error:
-            raise BadOption(
-                f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
-            ) from None
-    return ",".join(map(str, variants))
 
 
 def show(advice: Advice, console: Console) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from suite.compare.compare import BASELINE_SPEED, SPEED, Comparison, Unjudged, compare, speed_text
+from suite.compare.compare import SPEED, Comparison, Unjudged, compare, speed_text
 from suite.compare.runs import NoComparison, RunRecords, read_run
 from suite.records.command_line import ShownConsole, errors_told
 from suite.records.record import Status
@@ -27,8 +27,6 @@ _LEGEND = (
 )
 _LISTED = 12
 """Cells named in one line before the rest is counted."""
-_TOLD = (Unjudged.SAME_RECORDS, Unjudged.NO_BASELINE, Unjudged.NO_INTERVAL)
-"""Reasons for not comparing a speed that are worth a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,6 @@ class GateResult:
     def exit_code(self) -> int:
         """1 where something failed; 2 where no speed could be judged, which must not look like a pass."""
         return FAILED if self.failures else PASSED if self.judged else NOTHING_JUDGED
-
-    @property
-    def remedies(self) -> list[str]:
-        """Remedies so that the gate can judge."""
-        return [f"{reason.reason}: {reason.remedy}" for reason in self.unjudged]
 
     def content(self) -> dict[str, object]:
         """All of it for JSON."""
@@ -113,7 +106,7 @@ def judge(comparison: Comparison, threshold: float) -> GateResult:
         judged=len(judged),
         failures=tuple(failures),
         noisy=tuple(noisy),
-        unjudged=comparison.unjudged(*Unjudged),
+        unjudged=comparison.unjudged,
     )
 
 
@@ -166,7 +159,8 @@ def compare_command(
     if result is None:
         return
     if result.exit_code == NOTHING_JUDGED:
-        errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(result.remedies)}", style="red")
+        remedies = "; ".join(f"{reason.reason}: {reason.remedy}" for reason in result.unjudged)
+        errors.print(f"error: --fail-if-slower judged no cell; {remedies}", style="red")
     raise typer.Exit(result.exit_code)
 
 
@@ -182,14 +176,10 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
         print_line(console, warning, style="yellow")
     console.line()
     changes, both = comparison.changes, comparison.both
-    told = [label for labels in comparison.unjudged(*_TOLD).values() for label in labels]
-    changed = {*changes.loc[changes["quantity"] != BASELINE_SPEED, "label"], *told}
-    quiet = both[~both["label"].isin(changed)]
+    quiet = both[both["unjudged"].isna() & ~both["label"].isin(changes["label"])]
     lines = [[label, f"{what} {text}"] for label, what, text in changes[["label", "quantity", "text"]].to_numpy()]
     if everything:
-        lines += [
-            [cell["label"], f"{SPEED} {speed_text(cell)}"] for cell in quiet[quiet["ratio"].notna()].to_dict("records")
-        ]
+        lines += [[cell["label"], f"{SPEED} {speed_text(cell)}"] for cell in quiet.to_dict("records")]
     for in_run, row, text in (("left_only", "row_a", "only in RUN_A"), ("right_only", "row_b", "only in RUN_B")):
         alone = comparison.cells[comparison.cells["in_run"] == in_run]
         lines += [[cell["label"], f"{text}: {cell[row].status}"] for cell in alone.to_dict("records")]
@@ -200,8 +190,8 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
     print_line(console, f"Relative speed beyond noise: {slower} slower, {faster} faster", style="bold")
     hint = "" if everything or quiet.empty else " (--all lists them)"
     print_line(console, f"No change beyond noise: {_count(len(quiet), 'cell')}{hint}")
-    for reason, labels in comparison.unjudged(*_TOLD).items():
-        print_line(console, f"Speed not compared, {reason.reason}: {_names(labels, everything=everything)}")
+    for reason, labels in comparison.unjudged.items():
+        print_line(console, f"Speed not judged, {reason.reason}: {_names(labels, everything=everything)}")
     print_line(console, _LEGEND, style="dim")
     if result is not None:
         _show_result(result, console, everything=everything)
@@ -216,8 +206,6 @@ def _counted(run: RunRecords) -> str:
 def _show_result(result: GateResult, console: Console, *, everything: bool) -> None:
     limit = f"--fail-if-slower {100 * result.threshold:g}%"
     console.line()
-    for reason, labels in result.unjudged.items():
-        print_line(console, f"Not judged, {reason.reason}: {_names(labels, everything=everything)}")
     if result.noisy:
         loss, names = f"{100 * result.threshold:g} %", _names(result.noisy, everything=everything)
         print_line(console, f"Too noisy to show a loss of {loss}, measure more rounds: {names}")

@@ -105,10 +105,14 @@ class Comparison:
         """The cells that both runs have."""
         return self.cells[self.cells["in_run"] == "both"]
 
-    def unjudged(self, *reasons: Unjudged) -> dict[Unjudged, list[str]]:
-        """Labels of the cells whose speed decides nothing, by the reasons asked for."""
-        both = self.both
-        found = {reason: both.loc[[one is reason for one in both["unjudged"]], "label"].to_list() for reason in reasons}
+    @property
+    def unjudged(self) -> dict[Unjudged, list[str]]:
+        """Labels of the cells whose speed decides nothing, by reason."""
+        pairs = self.both[["unjudged", "label"]].itertuples(index=False, name=None)
+        found: dict[Unjudged, list[str]] = {reason: [] for reason in Unjudged}
+        for reason, label in pairs:
+            if isinstance(reason, Unjudged):
+                found[reason].append(label)
         return {reason: labels for reason, labels in found.items() if labels}
 
     def to_json(self, gate: dict[str, object] | None) -> str:

@@ -93,9 +93,6 @@ def simulate_command(
         typer.Option(metavar="<name>", help=f"Whose state moves with a row: {', '.join(OptimizerKind)}"),
     ] = OptimizerKind.SGD,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Replays side by side; default: by cores and 4 GB of memory")
-    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -136,7 +133,7 @@ def simulate_command(
         slots = [(ratio, slots_of(opened.rows, ratio)) for ratio in ratios]
         cells = [(SimulatedCell(policy=policy, slots=many), ratio) for ratio, many in slots for policy in variants]
         cores = len(os.sched_getaffinity(0))
-        jobs = jobs or plan_jobs(rows=opened.rows, cores=cores)
+        jobs = plan_jobs(rows=opened.rows, cores=cores)
         with Shown(quiet=quiet) as shown:
             wanted = [cell for cell, _ in cells]
             found, complete = _replayed(wanted, opened, span=span, row=row, jobs=jobs, shown=shown)
@@ -279,15 +276,7 @@ def _outcome(cell: SimulatedCell, trace: Trace, span: Span, row: RowBytes, tell:
 def row_of(
     cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome], per_table: bool
 ) -> SimulatedRow:
-    """A row of results.
-
-    Args:
-        cell: One that was replayed.
-        ratio: That gave its slots.
-        rows: Of the trace.
-        found: All outcomes, those of the optimum among them; see `bound_of`.
-        per_table: Keep counts by table.
-    """
+    """A row of results: of a cell with the slots of a ratio, on a trace of so many rows, from all outcomes."""
     outcome, bound, least = found[cell], bound_of(cell, found[cell], rows), None
     if bound is not None and bound in found and (optimum := found[bound].traffic) is not None:
         misses, moved = optimum.unique_misses, optimum.bytes_moved

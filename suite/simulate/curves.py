@@ -63,7 +63,7 @@ class Curve:
     Attributes:
         name: The table, or the trace.
         rows: Rows of the table or tables.
-        unique_ids: DistinctRows rows counted, batch by batch; with a sample, estimated.
+        unique_ids: Distinct rows counted, batch by batch; with a sample, estimated.
         lookups: Ids counted.
         largest_batch: Most distinct rows of a batch, also of those not counted. Smaller caches overflow.
         depths: Of distinct rows of batches.
@@ -160,8 +160,6 @@ def miss_curves(
     Raises:
         BadOption: the sample is no share, or too small for the tables.
     """
-    if not 0 <= span.counted_from < span.stop <= trace.length:
-        raise ValueError(f"batches {span.counted_from} to {span.stop} of {trace.length}: nothing to count")
     sizes = np.array([rows for _, rows in trace.tables], np.int64)
     most = (span.stop - span.counted_from) * trace.batch_lookups
     followed = [_Followed([trace.name], sizes.sum(keepdims=True), _sampled(sizes, sample, by_table=False), most)]

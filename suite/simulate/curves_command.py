@@ -142,8 +142,8 @@ def curves_command(
             tables = frames(curves, divided)
             for name, frame in tables.items():
                 write_atomically(out / f"{name}.csv", csv_text(frame))
-            names = [*(f"{name}.csv" for name in tables), draw(curves, divided, out).name]
-            errors.print(f"Wrote curves.json, {', '.join(names)} to {out}")
+            draw(curves, divided, out / FIGURE)
+            errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)}, {FIGURE} to {out}")
         if measured is not None:
             show_beside(beside(opened, measured), ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
@@ -179,8 +179,8 @@ def _points(curve: Curve) -> pd.DataFrame:
 
 def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
     """As data frames, by name: `curves`, of all tables and of each, and `split`."""
-    made = {"curves": pd.concat(_points(curve).assign(table=name) for name, curve in _named(curves))}
-    made["curves"].insert(0, "table", made["curves"].pop("table"))
+    made = {"curves": pd.concat({name: _points(curve) for name, curve in _named(curves)}, names=["table", None])}
+    made["curves"] = made["curves"].reset_index("table")
     if split is not None:
         made["split"] = pd.DataFrame(
             {
@@ -198,6 +198,7 @@ def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
 
 def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
     """Everything as one JSON object; `more` goes in front."""
+    counts = ("rows", "used_rows", "largest_batch", "unique_ids", "lookups")
     record = {
         **more,
         "trace": curves.trace,
@@ -205,15 +206,8 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
         "counted_batches": curves.batches,
         "sample": curves.sample,
         "curves": {
-            name: {
-                "rows": curve.rows,
-                "used_rows": curve.used_rows,
-                "sampled_share": curve.share,
-                "largest_batch": curve.largest_batch,
-                "unique_ids": curve.unique_ids,
-                "lookups": curve.lookups,
-                **_points(curve).to_dict(orient="list"),
-            }
+            name: {count: getattr(curve, count) for count in counts}
+            | {"sampled_share": curve.share, **_points(curve).to_dict(orient="list")}
             for name, curve in _named(curves)
         },
         "split": split
@@ -274,9 +268,12 @@ def _show_tables(curves: Curves, console: Console) -> None:
         counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
         lines.append([curve.name, *counts, *rates])
     print_table(console, heads, lines)
-    starred = any(cell.startswith("*") for line in lines for cell in line[-len(shares) :])
-    star = " *: the largest batch does not fit, the cache misses more than this." if starred else ""
-    print_line(console, f"Misses in % of the distinct rows, with slots for so many rows.{star}", style="dim")
+    print_line(
+        console,
+        "Misses in % of the distinct rows, with slots for so many rows. *: the largest batch does not fit, the cache "
+        "misses more than this.",
+        style="dim",
+    )
 
 
 def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
@@ -305,8 +302,8 @@ FIGURE = "curves.svg"
 _UNIQUE, _SPLIT, _OVERFLOW = "#0072B2", "#009E73", "#BBBBBB"
 
 
-def draw(curves: Curves, split: SlotSplit | None, folder: Path) -> Path:
-    """Write the figure, the same bytes for the same curves, with the slots of a split marked. Returns the file."""
+def draw(curves: Curves, split: SlotSplit | None, path: Path) -> None:
+    """Write the figure, the same bytes for the same curves, with the slots of a split marked."""
     curve, sizes = curves.pooled, curve_sizes(curves.pooled)
     with look("curves"):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
@@ -332,5 +329,4 @@ def draw(curves: Curves, split: SlotSplit | None, folder: Path) -> Path:
         axes.set(xlabel="slots of one LRU cache for all tables", ylabel="misses, %")
         axes.set_title(f"{curves.trace}: misses by cache size, {curves.batches:,} batches")
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
-        figure.savefig(folder / FIGURE, metadata={"Date": None, "Creator": None})
-    return folder / FIGURE
+        figure.savefig(path, metadata={"Date": None, "Creator": None})

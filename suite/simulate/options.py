@@ -76,17 +76,20 @@ def open_trace(
         from suite.simulate.trace_file import FileTrace
 
         return FileTrace(trace, batch_size=samples, prefix=frequency_prefix)
+    name = one_workload(workload, data_dir)
     if data_dir is not None:
-        prepared = find_prepared(data_dir)
-        name = _only_one(parse_prepared(workload, prepared, data_dir=data_dir, flag="--workload"))
-        opened = PreparedWorkload.open(prepared[name], batch_size=samples)
+        opened = PreparedWorkload.open(find_prepared(data_dir)[name], batch_size=samples)
         return WorkloadTrace(opened, prefix=frequency_prefix)
-    name = _only_one(parse_workloads(workload, flag="--workload"))
     made = SyntheticWorkload.create(name, batch_size=samples, seed=seed, max_rows=SCALES[scale].max_rows)
     return WorkloadTrace(made, prefix=frequency_prefix)
 
 
-def _only_one(names: tuple[str, ...]) -> str:
+def one_workload(text: str, data_dir: Path | None) -> str:
+    """The one workload that `--workload` names, synthetic or prepared. Raises `BadOption`: it names none or several."""
+    if data_dir is None:
+        names = parse_workloads(text, flag="--workload")
+    else:
+        names = parse_prepared(text, find_prepared(data_dir), data_dir=data_dir, flag="--workload")
     if len(names) > 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
     return names[0]
@@ -138,19 +141,17 @@ def parse_slots(text: str, *, rows: int) -> int:
     """Slots of `338000`, or of a share of the rows, `0.01`.
 
     Raises:
-        BadOption: it is neither, or out of range.
+        BadOption: it is neither.
     """
     try:
-        number = float(text) if "." in text or "e" in text.lower() else int(text)
+        number = int(text) if text.strip().isdigit() else float(text)
     except ValueError:
-        raise BadOption(f"--split: '{text}' is no number: write slots, as in 338000, or a share, as in 0.01") from None
-    if isinstance(number, int):
-        if not 1 <= number <= rows:
-            raise BadOption(f"--split: {number:,} slots are out of range, it must be 1 to the {rows:,} rows")
-        return number
-    if not 0 < number <= 1:  # NaN compares false with everything
-        raise BadOption(f"--split: {text} is out of range, a share of the rows is above 0 and at most 1")
-    return max(1, int(rows * number))
+        number = -1.0
+    if not 0 < number <= (rows if isinstance(number, int) else 1):  # NaN compares false with everything
+        raise BadOption(
+            f"--split: '{text}' is neither slots, 1 to the {rows:,} rows, nor a share of the rows, above 0 up to 1"
+        )
+    return number if isinstance(number, int) else max(1, int(rows * number))
 
 
 def check_output(out: Path, *, flag: str = "--out") -> None:

@@ -3,9 +3,8 @@
 Samples are in time order. What a file may hold:
 
 - `.npy`: integers `[samples, tables]`, one id per sample and table.
-- `.npz`: `ids` as above; or, for bags, `ids` `[n]` with `offsets` `[samples * tables + 1]`, where the bags of a sample
-  follow one another, table by table. Optional: `rows` `[tables]`, and `names` `[tables]`; bags need one of them, for
-  nothing else says how many tables there are.
+- `.npz`: `ids` as above, and optionally `rows` and `names`, `[tables]`; or, for bags, `ids` `[n]` with `rows` and with
+  `offsets` `[samples * tables + 1]`, where the bags of a sample follow one another, table by table.
 
 Without `rows` a table ends at its largest id, and opening a file reads all of it once, in blocks. A `.npy` is mapped
 into memory, a `.npz` is read into it. Messages count rows from 0, a row being a sample.
@@ -46,19 +45,16 @@ class FileTrace(Trace):
         self._path, self._batch_size, self._prefix = path, batch_size, prefix
         arrays = _arrays(path)
         self._ids, self._offsets = arrays["ids"], arrays.get("offsets")
-        rows = [int(size) for size in arrays["rows"].reshape(-1)] if "rows" in arrays else None
-        if rows is not None and min(rows, default=1) < 1:
+        rows = [int(size) for size in arrays["rows"].reshape(-1)] if "rows" in arrays else []
+        if min(rows, default=1) < 1:
             raise DataError(f"{path}: rows has {min(rows)}: every table has at least 1")
-        names = list(map(str, arrays["names"].flat)) if "names" in arrays else None
-        tables = self._count_tables(rows or names or ())
-        self._names = [f"table_{table}" for table in range(tables)] if names is None else names
-        if len(self._names) != tables or len(set(self._names)) != tables:
-            different = len(set(self._names))
-            raise DataError(f"{path}: {len(self._names)} names, {different} of them different, for {tables} tables")
-        if rows is not None and len(rows) != tables:
+        tables = self._count_tables(len(rows))
+        if rows and len(rows) != tables:
             raise DataError(f"{path}: rows of {len(rows)} tables, ids of {tables}: give one per table")
+        names = [*map(str, arrays["names"].flat)] if "names" in arrays else [f"table_{at}" for at in range(tables)]
+        if not len(names) == len(set(names)) == tables:
+            raise DataError(f"{path}: {len(names)} names, {len(set(names))} of them different, for {tables} tables")
         self._samples = len(self._ids) if self._offsets is None else (self._offsets.size - 1) // tables
-        self._check_offsets()
         if not self._samples:
             raise DataError(f"{path} holds no samples: give a trace of at least one batch")
         if self._samples < batch_size:
@@ -66,13 +62,13 @@ class FileTrace(Trace):
                 f"{path} holds {self._samples:,} samples, a batch has {batch_size:,}: "
                 f"give --batch-size of at most {self._samples}"
             )
-        self._sizes = rows or self._up_to_the_largest_ids()
+        self._sizes = rows or self._up_to_the_largest_ids(tables)
         if sum(self._sizes) > _MOST_ROWS:
             raise DataError(
                 f"{path}: the tables have {sum(self._sizes):,} rows together, the simulator numbers fewer than 2^31: "
                 "map the ids to 0, 1, 2, ... first"
             )
-        self.tables = tuple(zip(self._names, self._sizes, strict=True))
+        self.tables = tuple(zip(names, self._sizes, strict=True))
         self.length = self._samples // batch_size
         self.batch_lookups = batch_size * tables
         if self._offsets is not None:
@@ -98,15 +94,15 @@ class FileTrace(Trace):
                 np.add.at(into, ids, 1)
         return counts
 
-    def _up_to_the_largest_ids(self) -> list[int]:
-        largest = np.zeros(len(self._names), np.int64)
-        for parts in self._blocks(self._samples, [_MOST_ROWS] * largest.size):
+    def _up_to_the_largest_ids(self, tables: int) -> list[int]:
+        largest = np.zeros(tables, np.int64)
+        for parts in self._blocks(self._samples, [_MOST_ROWS] * tables):
             largest = np.maximum(largest, [ids.max(initial=0) for ids in parts])
         return [int(most) + 1 for most in largest]
 
     def _blocks(self, samples: int, sizes: Sequence[int]) -> Iterator[list[Int64s]]:
         """The ids of each table, block by block of the first samples."""
-        block = max(1, BLOCK_IDS // len(self._names))
+        block = max(1, BLOCK_IDS // len(sizes))
         for start in range(0, samples, block):
             yield self._by_table(start, min(start + block, samples), sizes)
 
@@ -131,47 +127,35 @@ class FileTrace(Trace):
             bad = np.flatnonzero((values < 0) | (values >= rows))
             if bad.size:
                 said = _wrong(values[bad[0]], rows)
-                raise DataError(f"{self._path}, {self._place(table)}, row {sample_of[bad[0]]}: {said}")
+                raise DataError(f"{self._path}, table {table}, row {sample_of[bad[0]]}: {said}")
             parts.append(values)
         return parts
 
-    def _place(self, table: int) -> str:
-        return f"column {table} ('{self._names[table]}')"
-
-    def _count_tables(self, described: Sequence[object]) -> int:
-        """By the shape of the ids, or for bags by what is said of each table."""
-        shape, tables = list(self._ids.shape), len(described)
-        if self._offsets is None:
-            if len(shape) != 2 or not shape[1]:
-                raise DataError(f"{self._path}: ids of shape {shape}: give [samples, tables]")
-            return int(shape[1])
-        if not tables:
-            raise DataError(
-                f"{self._path}: ids with offsets: give rows or names too, they say how many tables there are"
-            )
-        if len(shape) != 1 or self._offsets.ndim != 1 or not self._offsets.size or (self._offsets.size - 1) % tables:
-            raise DataError(
-                f"{self._path}: ids of shape {shape} with offsets of shape {list(self._offsets.shape)} and {tables} "
-                f"tables: give ids [n] and offsets [samples * {tables} + 1]"
-            )
-        return tables
-
-    def _check_offsets(self) -> None:
-        offsets, tables = self._offsets, len(self._names)
+    def _count_tables(self, described: int) -> int:
+        """By the shape of the ids, or for bags by the tables that have rows. Raises `DataError`: the shapes are off."""
+        ids, offsets = self._ids, self._offsets
         if offsets is None:
-            return
-        if offsets[0] != 0 or offsets[-1] != self._ids.size:
+            if ids.ndim != 2 or not ids.shape[1]:
+                raise DataError(f"{self._path}: ids of shape {list(ids.shape)}: give [samples, tables]")
+            return int(ids.shape[1])
+        if not described:
+            raise DataError(f"{self._path}: ids with offsets: give rows too, they say how many tables there are")
+        if ids.ndim != 1 or offsets.ndim != 1 or not offsets.size or (offsets.size - 1) % described:
+            raise DataError(
+                f"{self._path}: ids of shape {list(ids.shape)} with offsets of shape {list(offsets.shape)} and "
+                f"{described} tables: give ids [n] and offsets [samples * {described} + 1]"
+            )
+        if offsets[0] != 0 or offsets[-1] != ids.size:
             raise DataError(
                 f"{self._path}: offsets run from {offsets[0]} to {offsets[-1]}: "
-                f"they must run from 0 to the number of ids, {self._ids.size}"
+                f"they must run from 0 to the number of ids, {ids.size}"
             )
         falls = np.flatnonzero(offsets[1:] < offsets[:-1])
         if falls.size:
-            sample, table = divmod(int(falls[0]), tables)
             raise DataError(
-                f"{self._path}: offsets fall within sample {sample}, {self._place(table)}: "
-                "a bag must not end before it begins"
+                f"{self._path}: offsets fall within sample {falls[0] // described}: a bag must not end before it begins"
             )
+        return described
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -56,7 +56,6 @@ class BeladyModel(CacheModel):
     """
 
     variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
-    source = "Belady, IBM Systems Journal 5(2), 1966"
     takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
@@ -92,7 +91,6 @@ class CompulsoryModel(CacheModel):
     """
 
     variants = {"warm": BeladyModel.variants["warm"]}
-    source = "first occurrences"
     takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:

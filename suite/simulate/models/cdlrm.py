@@ -1,4 +1,7 @@
-"""The look-ahead cache of cDLRM."""
+"""The look-ahead cache of cDLRM.
+
+Source: lkp411/cDLRM main_no_ddp.py, model_no_ddp.py, cache_manager.py; Balasubramanian et al., RecSys 2021.
+"""
 
 from bisect import bisect_right
 from collections import deque
@@ -41,7 +44,6 @@ class CDLRMModel(CacheModel):
     """
 
     variants = {"look_ahead": ("64", "2", "16", "256")}
-    source = "lkp411/cDLRM main_no_ddp.py, model_no_ddp.py, cache_manager.py; Balasubramanian et al., RecSys 2021"
     bypasses = True
     moves_state = False
 

@@ -1,4 +1,8 @@
-"""The cache of ColossalAI's CachedEmbedding, by frequency of the dataset or by use."""
+"""The cache of ColossalAI's CachedEmbedding, by frequency of the dataset or by use.
+
+Source: hpcaitech/ColossalAI colossalai/legacy/nn/parallel/layers/cache_embedding/cache_mgr.py;
+hpcaitech/CachedEmbedding recsys/dlrm_main.py; arXiv 2208.05321.
+"""
 
 import math
 from collections.abc import Mapping
@@ -41,10 +45,6 @@ class ColossalAIModel(CacheModel):
 
     moves_state = False
     variants = {"policy": ("dataset", "lfu")}
-    source = (
-        "hpcaitech/ColossalAI colossalai/legacy/nn/parallel/layers/cache_embedding/cache_mgr.py; "
-        "hpcaitech/CachedEmbedding recsys/dlrm_main.py; arXiv 2208.05321"
-    )
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)

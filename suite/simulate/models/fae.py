@@ -1,4 +1,4 @@
-"""FAE: a fixed hot set."""
+"""FAE (arXiv 2103.00686): a fixed hot set."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,6 @@ class HotSetModel(CacheModel):
     Memory: 1 B per row, none per slot, and ranks, kept with the trace: 4 B per row, while they are made 24 B.
     """
 
-    source = "arXiv 2103.00686"
     bypasses = True
     moves_state = False
     takes_runs = True

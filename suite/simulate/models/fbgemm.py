@@ -4,6 +4,9 @@ The kernels order the 32 ways of a set by a bitonic network over the lanes of a 
 fbgemm v1.8.0, `fbgemm_gpu/include/fbgemm_gpu/utils/bitonic_sort.cuh`, the same in v1.6.0: sorted runs of 1, 2, 4, 8 and
 16 lanes are merged; a merge first compares every lane of a pair of runs with its mirror image, then lanes at halving
 distances. Two lanes swap only where the lower one has the greater key, so equal keys stay apart as they are.
+
+Other rules: `fbgemm_gpu/src/split_embeddings_cache/{lru,lfu}_cache_{find,populate}.cu`, `lxu_cache.cu`, `common.cuh`;
+`split_table_batched_embeddings_ops_training.py`.
 """
 
 from collections import deque
@@ -67,10 +70,6 @@ class FbgemmCacheModel(CacheModel):
     variants = {"policy": ("lru", "lfu"), "prefetch": ("off", "on")}
     bypasses = True
     state_by_batch = True
-    source = (
-        "fbgemm v1.8.0: fbgemm_gpu/src/split_embeddings_cache/{lru,lfu}_cache_{find,populate}.cu, lxu_cache.cu, "
-        "common.cuh; split_table_batched_embeddings_ops_training.py"
-    )
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -291,3 +290,29 @@ def place(rows, counts, sets, row_of_slot, key_of_slot, count, kept_from, keys, 
                 turn += 1
             begin += 1
     return inserted, evicted
+
+
+class UncachedModel(CacheModel):
+    """fbgemm's unified virtual memory: forward reads a row per occurrence, backward reads and writes it once.
+
+    The same rules as `systems.unique_counter.UniqueCounter.uncached_uvm`: row-wise state sits on the device, other
+    state moves with its row in backward. No memory per row; the simulator's own list of distinct rows takes 4 B.
+    """
+
+    bypasses = True
+    state_by_batch = True
+    takes_runs = True
+
+    @property
+    def slots(self) -> int:
+        return 0
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        if tally is None:
+            return
+        rows, _ = batch.unique
+        tally.count(batch, rows, np.ones(rows.size, np.bool_), self.setting.trace.table_starts)
+        lookups = batch.ids.values.size
+        tally.lookup_misses += lookups
+        tally.rows_fetched += lookups + rows.size
+        tally.rows_written_back += rows.size

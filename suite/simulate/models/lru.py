@@ -40,7 +40,6 @@ class LruModel(CacheModel):
     Memory: 4 B per row, 13 B per slot, 8 B per batch of the span, and 256 B per batch or slot, whichever are fewer.
     """
 
-    source = "suite/simulate/models/lru.py"
     takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:

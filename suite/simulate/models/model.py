@@ -109,8 +109,6 @@ class CacheModel(ABC):
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Allowed values by parameter name, the default first."""
-    source: ClassVar[str]
-    """Source of the rules."""
     bypasses: ClassVar[bool] = False
     """A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`."""
     moves_state: ClassVar[bool] = True

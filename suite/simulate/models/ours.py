@@ -1,4 +1,4 @@
-"""The frequency-aware cache of this project, simulated by the very planner that trains."""
+"""The frequency-aware cache of this project (arXiv 2208.05321), simulated by the very planner that trains."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,6 @@ class FreqCacheModel(CacheModel):
     """
 
     variants = {key: FreqCache.variants[key] for key in ("policy", "look_ahead")} | {"ram": ("0", "1", "3", "7", "15")}
-    source = "systems/freq_cache/cache/planner.py, arXiv 2208.05321"
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)

@@ -13,7 +13,7 @@ MODELS: dict[str, str] = {
     "cdlrm": "suite.simulate.models.cdlrm:CDLRMModel",
     "fae": "suite.simulate.models.fae:HotSetModel",
     "fbgemm_uvm_caching": "suite.simulate.models.fbgemm:FbgemmCacheModel",
-    "uvm": "suite.simulate.models.uvm:UncachedModel",
+    "uvm": "suite.simulate.models.fbgemm:UncachedModel",
     "belady": "suite.simulate.models.belady:BeladyModel",
     "compulsory": "suite.simulate.models.belady:CompulsoryModel",
 }

@@ -19,7 +19,7 @@ def test_our_misses_are_those_of_the_record_and_of_libcachesim(stream):
     counts = independent_check.ours(independent_check.stream(stream))
     for point in points:
         assert counts[point["policy"]][point["slots"]] == point["misses"]
-        assert not independent_check.differs(point), point
+        assert point["libcachesim_misses"] == point["misses"]
         assert point["misses"] < 0.99 * RECORD["accesses"]
 
 

@@ -74,13 +74,13 @@ def test_changes_stand_in_order_of_importance_in_one_table(paths):
         f"{LONG} x criteo_kaggle, builds 3, seed 2 relative speed",
         "status ok -> crashed in phase warm up: CUDA error",
         "verified bitwise -> no",
-        "AUROC 0.79110 -> 0.75000 (-0.041)",
+        "AUROC 0.791 -> 0.750 (-0.041)",
         "it/s of the baseline 100.00 -> 90.00 (-10 %; no interval)",
         "only in RUN_A: ok",
         "only in RUN_B: ok",
         "Relative speed beyond noise: 1 slower, 1 faster",
         "No change beyond noise: ",
-        "Speed not compared, a single build: no interval: once x criteo_kaggle, builds 1,",
+        "Speed not judged, a single build: no interval: once x criteo_kaggle, builds 1,",
     ]
     flat = " ".join(shown.split())
     positions = [flat.find(text) for text in order]
@@ -113,11 +113,11 @@ def test_json_is_one_object_with_every_cell(paths):
 def test_gate_names_every_failure(paths):
     result = run(*paths, "--fail-if-slower", "10%")
     assert result.exit_code == 1
-    flat = result.stdout.replace("\n    ", " ")
+    flat = " ".join(result.stdout.split())
     assert "--fail-if-slower 10%: failed, 5 reasons" in flat
     assert "cache[policy=lfu] x criteo_kaggle, builds 3, seed 1: slower by 16.2 %, more than 10 %" in flat
     assert "unverified x criteo_kaggle, builds 3, seed 1: ok in RUN_A, wrong_answer in RUN_B" in flat
-    assert "Not judged, a single build: no interval: once x criteo_kaggle, builds 1, seed 1" in flat
+    assert "Speed not judged, a single build: no interval: once x criteo_kaggle, builds 1, seed 1" in flat
 
 
 def test_gate_passes_and_says_how_much_it_judged(tmp_path):
@@ -156,8 +156,8 @@ def test_what_cannot_be_compared_is_one_sentence_and_exit_2(tmp_path):
     for words, sentence in (
         ((other, "--fail-if-slower", "10"), "error: --fail-if-slower: '10' is no share of speed"),
         ((root,), "RUN_A and RUN_B are the same records"),
-        ((tmp_path / "none",), "RUN_B: there is no"),
-        ((other,), "RUN_A and RUN_B have no cell in common: they differ in seed 1 against 2"),
+        ((tmp_path / "none",), "does not exist; give a results directory"),
+        ((other,), "RUN_A and RUN_B have no cell in common: they differ in seed 1 against seed 2"),
     ):
         result = run(root, *words, "--json")
         assert (result.exit_code, result.stdout) == (2, "")

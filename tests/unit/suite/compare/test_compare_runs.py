@@ -39,7 +39,7 @@ def test_path_without_a_record_says_what_to_give(tmp_path):
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "table.csv").write_text("a,b")
     for name, message in (
-        ("gone", r"RUN_B: there is no .*gone; give a results directory"),
+        ("gone", r"RUN_B: .*gone does not exist; give a results directory"),
         ("", r"RUN_B: .* holds no record .*run_bench.py --out"),
         ("foreign", r"\(skipped: .*package\.json: is JSON but no record.*\); give"),
         ("list.json", "is JSON but no record"),
@@ -53,5 +53,5 @@ def test_pipe_in_place_of_a_run_is_refused_and_not_waited_for(tmp_path):
     RecordStore(tmp_path).write(record("full_gpu"))
     pipe = tmp_path / "records" / "pipe.json"
     os.mkfifo(pipe)
-    with pytest.raises(NoComparison, match=r"RUN_A: .*pipe.json is a pipe or the like; give a results directory"):
+    with pytest.raises(NoComparison, match=r"RUN_A: .*pipe.json is neither a directory nor a record"):
         read_run("RUN_A", pipe)

@@ -17,24 +17,18 @@ def call(monkeypatch, findings, *words, columns=80):
     return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns)})
 
 
-@pytest.mark.parametrize(("columns", "widest"), [(200, 80), (50, 50)])
-def test_blocks_have_a_remedy_and_fit_the_terminal(monkeypatch, columns, widest):
+def test_blocks_have_a_remedy_and_fit_the_terminal(monkeypatch):
     spoilt = {
         "CPU quota": problem("the container may use 1.0 CPUs but sees 4 " * 3, "Give it CPUs instead of a quota."),
-        "memory": ok("3.0 GB available", "Scale small fits."),
         **WELL,
     }
-    result = call(monkeypatch, spoilt, columns=columns)
+    result = call(monkeypatch, spoilt, columns=50)
     lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= widest
-    assert [line for line in lines if line.startswith(("problem:", "note:"))] == [
-        "problem: CPU quota",
-        "note: memory",
-        lines[-1],
-    ]
+    assert max(map(len, lines)) <= 50
+    assert lines[0] == "problem: CPU quota"
     assert "sees 4 -> Give it CPUs" in " ".join(result.stdout.split())
     assert "ok: load, governor" in result.stdout
-    assert lines[-1] == "problem: 1, warning: 0, unknown: 0, ok: 3"
+    assert lines[-1] == "problem: 1, warning: 0, unknown: 0, ok: 2"
 
 
 @pytest.mark.parametrize(

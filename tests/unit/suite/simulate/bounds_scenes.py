@@ -12,7 +12,6 @@ from suite.simulate.trace import Trace, replayed
 from systems.freq_cache.cache.policy import level_of
 
 SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 Written = Sequence[Sequence[int]]
 """Batches as lists of rows, repeats welcome."""

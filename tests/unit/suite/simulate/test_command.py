@@ -141,7 +141,6 @@ def test_a_policy_that_fails_makes_the_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from suite.simulate.models.model import CacheModel\n"
         "class Broken(CacheModel):\n"
-        "    source = 'test'\n"
         "    def step(self, batch, tally):\n"
         "        raise RuntimeError('a bug')\n"
     )
@@ -163,7 +162,8 @@ def test_interrupt_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Monke
             yield outcome
 
     monkeypatch.setattr(command, "run_cells", until_the_third)
-    result = call(*SMOKE, "--policies", "uvm,lru", "--cache-ratio", "0.05,0.1", "--jobs", "1", "--out", tmp_path)
+    monkeypatch.setattr(command, "plan_jobs", lambda **_: 1)
+    result = call(*SMOKE, "--policies", "uvm,lru", "--cache-ratio", "0.05,0.1", "--out", tmp_path)
     assert result.exit_code == 130
     kept = Simulation.model_validate_json((tmp_path / "simulation.json").read_text())
     assert not kept.complete
@@ -209,7 +209,7 @@ def test_ids_outside_their_table_are_refused(tmp_path: Path) -> None:
     ids = np.zeros((90, 1), int)
     ids[33] = 7
     np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([5]))
-    said = refused("--trace", tmp_path / "t.npz", "--batch-size", 10, "--policies", "uvm", "--jobs", 2)
+    said = refused("--trace", tmp_path / "t.npz", "--batch-size", 10, "--policies", "uvm")
     assert "row 33: id 7 is outside the table's 5 rows" in said
 
 

@@ -5,11 +5,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from bounds_scenes import (
-    FEW,
-    RowTrace,
-    batches_of,
-)
+from bounds_scenes import SETTINGS, RowTrace, batches_of
 from hypothesis import given
 
 from suite.simulate import trace as traces
@@ -19,7 +15,7 @@ from suite.simulate.trace import replayed
 from systems.freq_cache.cache.plan import Ids
 
 
-@FEW
+@SETTINGS
 @given(batches=batches_of(20, most=12, longest=10))
 def test_next_uses_are_those_found_by_searching(batches: list[list[int]]) -> None:
     trace = RowTrace(20, batches)

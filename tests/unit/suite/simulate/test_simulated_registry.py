@@ -13,7 +13,6 @@ from systems.contract import OptimizerKind, SparseOptimizer
 class OfMyOwn(CacheModel):
     """Named on the command line as `test_simulated_registry:OfMyOwn`."""
 
-    source = "test"
     variants = {"colour": ("red", "blue")}
 
     def step(self, batch: Seen, tally: Tally | None) -> None:

@@ -37,7 +37,6 @@ def test_batches_are_announced_ahead_and_stepped_in_order() -> None:
     log = []
 
     class Watching(CacheModel):
-        source = "test"
         look_ahead = 2
 
         def announce(self, batch: Seen) -> None:
