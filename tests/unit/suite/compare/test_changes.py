@@ -37,7 +37,7 @@ MB = 10**6
 @pytest.mark.parametrize(
     ("field", "within", "beyond", "quantity", "text"),
     [
-        ("quality.auroc", 0.79119, 0.78900, "AUROC", "0.791 -> 0.789 (-0.0021)"),
+        ("quality.auroc", 0.79119, 0.78900, "AUROC", "0.79110 -> 0.78900 (-0.0021)"),
         (
             "memory.device_allocated_bytes",
             1262 * MB,
