@@ -6,7 +6,7 @@ Where training ends is known only once all files have been read, so that countin
 dictionaries make both cheap, since a block has far fewer distinct ids than rows.
 """
 
-import pickle
+import json
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ from workloads.prepare.workspace import Finished, Job, identity, key_of, step, t
 
 LAYOUT = 5  # of a staging folder: a change makes finished ones worthless
 COUNTED_LAYOUT = 1  # of a counting folder
-DATA, INDEX = "data", "index"
+DATA, INDEX = "data", "index.json"
 
 
 class StagedIds(NamedTuple):
@@ -69,8 +69,18 @@ class StagedBlock(NamedTuple):
 
 def staged_blocks(folder: Path) -> list[StagedBlock]:
     """The blocks of what `stage` wrote, in order."""
-    blocks: list[StagedBlock] = pickle.loads((folder / INDEX).read_bytes())
-    return blocks
+
+    def stored(place: list[Any]) -> Stored:
+        return Stored(folder / DATA, *place[1:])
+
+    def staged(dictionary: list[Any], codes: list[Any], missing: int, missing_first: int) -> StagedIds:
+        *parts, start = dictionary
+        return StagedIds(SortedIds(*map(stored, parts), start), stored(codes), missing, missing_first)
+
+    return [
+        StagedBlock(start, rows, minimum, stored(labels), [*map(stored, dense)], [staged(*places) for places in ids])
+        for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
+    ]
 
 
 def stage(job: Job, path: Path, advance: Advance) -> Finished:
@@ -83,8 +93,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         before = identity(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    # the index has whole paths, so that a work folder that was moved is of no use
-    folder = job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before, job.work)}"
+    folder = job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}"
 
     def fill(made: Path) -> dict[str, Any]:
         checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
@@ -99,7 +108,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
             raise DataError(f"{path} changed while it was read: prepare it again once it is complete")
-        (made / INDEX).write_bytes(pickle.dumps(columns.blocks))
+        (made / INDEX).write_text(json.dumps(columns.blocks, default=lambda path: path.name))
         read = {"bytes": file.bytes_read, "sha256": file.sha256, "rows": columns.rows}
         return read | {"problems": checks.problems, "times": columns.times}
 

@@ -20,7 +20,7 @@ from suite.run.ranks.rank import LOST, run_rank
 from suite.run.resources import kernel_kills
 from suite.run.worker import CellResult, Reporter
 
-_CONNECT_S = 20
+_CONNECT_S = 10
 """Timeout in seconds of torchrun's store. Another program on its port never answers."""
 
 

@@ -44,7 +44,7 @@ def test_two_systems_end_to_end_then_the_table_again_from_the_records(tmp_path, 
     assert "started" not in second.stdout
     table = second.stdout
     assert "Avazu: synthetic data, scale smoke, sgd" in table
-    for text in ("full_gpu", "reference", f"{aurocs.pop():.5f}", "n/a"):
+    for text in ("full_gpu", "reference", f"{aurocs.pop():.3f}", "n/a"):
         assert text in table
     rows = list(csv.DictReader((tmp_path / "tables" / "comparison.csv").open()))
     ours = {row["system"]: row["status"] for row in rows if row["status"] != "published"}
