@@ -14,6 +14,8 @@ from pydantic_core import ErrorDetails
 from suite.records.measured import EVERY_FIELD
 from suite.records.record import SCHEMA_VERSION, Record
 
+_MOST_BYTES = 1 << 24
+"""Limit of a file that is read: a thousand times what a record takes."""
 _LARGEST = 2**63 - 1
 _SHOWN = 60
 """Characters of a wrong value."""
@@ -128,7 +130,7 @@ def write_json(path: Path, content: object, *, indent: int | None = 1) -> None:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """The JSON value in a file of somebody's, with integers of 64 bits at most.
+    """The JSON value in a file of somebody's: a file of moderate size, with integers of 64 bits at most.
 
     Raises:
         NotARecord: there is none, or it is no file. Nothing is waited for.
@@ -136,7 +138,11 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
     try:
         if path.exists() and not path.is_file():
             raise NotARecord("cannot be read: it is no file, but a folder, a pipe or the like; remove it")
-        return json.loads(path.read_text(encoding="utf-8"), parse_int=_integer)
+        with path.open("rb") as file:
+            read = file.read(_MOST_BYTES + 1)
+        if len(read) > _MOST_BYTES:
+            raise NotARecord(f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
+        return json.loads(read.decode("utf-8"), parse_int=_integer)
     except OSError as error:
         raise NotARecord(f"cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -103,6 +103,17 @@ def test_bytes_that_are_no_record_are_a_problem(scratch: Path, content: bytes) -
     assert check_beside_a_good_one(scratch, "foreign.json", content).problems
 
 
+@pytest.mark.parametrize("reason", ["\\ud800", " " * (1 << 24)])
+def test_text_that_nobody_can_write_and_files_of_any_size_are_a_problem(
+    scratch: Path, tmp_path: Path, reason: str
+) -> None:
+    (path,) = stored(tmp_path, [record()])
+    changed(path, "reason", "HERE")
+    assert not check_beside_a_good_one(scratch, path.name, path.read_bytes()).problems
+    forged = path.read_text().replace('"HERE"', f'"{reason}"')
+    assert check_beside_a_good_one(scratch, path.name, forged.encode()).problems
+
+
 @pytest.mark.parametrize("depth", [10, 100_000])
 @pytest.mark.parametrize("opening", ['{"a": ', "["])
 def test_nesting_of_any_depth_is_a_problem(scratch: Path, tmp_path: Path, depth: int, opening: str) -> None:
