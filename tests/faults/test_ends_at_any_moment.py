@@ -32,7 +32,7 @@ IN_CI = "CI" in os.environ
 SEED = 18 if IN_CI else random.SystemRandom().randrange(1 << 16)
 GROWTH = 12
 """Commits before the first kill: the log has grown, and its free positions are used again."""
-MANY = 10 if IN_CI else 25
+MANY = 6 if IN_CI else 25
 PHASES = ("open", "write", "commit")
 End = Callable[[Any], None]
 
