@@ -74,8 +74,9 @@ def staged_blocks(folder: Path) -> list[StagedBlock]:
         return Stored(folder / DATA, *place[1:])
 
     def staged(dictionary: list[Any], codes: list[Any], missing: int, missing_first: int) -> StagedIds:
-        *parts, start = dictionary
-        return StagedIds(SortedIds(*map(stored, parts), start), stored(codes), missing, missing_first)
+        values, counts, first, start = dictionary
+        distinct = SortedIds(stored(values), stored(counts), stored(first), start)
+        return StagedIds(distinct, stored(codes), missing, missing_first)
 
     return [
         StagedBlock(start, rows, minimum, stored(labels), [*map(stored, dense)], [staged(*places) for places in ids])
