@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from importlib.metadata import version
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from suite.records.groups import group_records
 from suite.records.record import Status
 from suite.records.store import RecordStore
 from suite.report.publish import differences, read
+from suite.tables.statistics import scatter_of
 from systems.registry import DISK as DISK_SYSTEMS
 from systems.registry import SYSTEMS
 from systems.selection import GROUPS
@@ -106,6 +109,18 @@ def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkou
     assert {(record.environment.code, record.environment.dirty) for record in records} == {
         (records[0].environment.code, False)
     }
+
+
+def test_protocol_says_how_far_paces_of_the_published_tables_scatter() -> None:
+    records, _ = RecordStore(PUBLISHED).load_all()
+    noise = {
+        group.cell.workload: 2 * scatter_of(group.records) / math.sqrt(len({run.cell.round for run in group.records}))
+        for group in group_records(records)
+    }
+    kaggle, avazu, criteo_1tb = (round(100 * noise[name]) for name in ("criteo_kaggle", "avazu", "criteo_1tb"))
+    assert (
+        f"{kaggle}, {avazu} and {criteo_1tb} % in the published tables" in (ROOT / "docs" / "protocol.md").read_text()
+    )
 
 
 def test_published_records_name_no_path_of_the_machine_they_come_from() -> None:

@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,10 +105,7 @@ def test_interrupted_process_leaves_the_previous_output_and_the_next_one_goes_on
         pipe.write(ROW.encode())
         pipe.flush()
         process.send_signal(sent)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=30)
-        process.send_signal(sent)  # polars' handler may lose a Ctrl-C that comes as a call of it ends: seen once
-        assert process.wait(timeout=30) != 0
+        assert process.wait(timeout=60) != 0
     assert tree(out / "criteo_1tb") == {Path(name).name: data for name, data in before.items()}
     assert {path.name for path in out.iterdir()} == {"criteo_1tb", ".criteo_1tb.partial-work"}
 
