@@ -40,8 +40,7 @@ AUROC: Final = Column(
 )
 STEPS_PER_S: Final = Column(
     words="it/s", name="steps_per_s", show=amount, noisy=True,
-    definition="iterations per second in its own turns, the geometric mean; = full_gpu: it runs that system's own "
-    "kernel on the same memory here, so it was not timed again.",
+    definition="iterations per second in its own turns, the geometric mean.",
 )  # fmt: skip
 EPOCH: Final = Column(
     words="epoch time", name="epoch_s", show=lambda seconds, noise: f"~{duration(seconds, noise)}", noisy=True,
