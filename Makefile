@@ -43,7 +43,7 @@ ON_VIRTUAL = $(VIRTUAL)/bin/python tests/virtual_cuda/run.py --late $(VIRTUAL)/b
 test-virtual-cuda:
 	$(MAKE) setup BUILD=cuda TORCH=2.14 VENV=$(VIRTUAL)
 	$(ON_VIRTUAL) --dist loadfile -m "not slow" tests/contract tests/unit/systems tests/unit/suite/run
-	$(ON_VIRTUAL) --dist loadgroup tests/virtual_cuda $(ARGS)
+	$(ON_VIRTUAL) --dist loadgroup tests/cuda $(ARGS)
 
 setup: $(READY) $(TOOLS)
 

@@ -10,6 +10,7 @@ REFUSE(cudaGraphLaunch) REFUSE(cudaGraphNodeGetDependencies) REFUSE(cudaGraphRet
 REFUSE(cudaIpcCloseMemHandle) REFUSE(cudaIpcGetEventHandle) REFUSE(cudaIpcGetMemHandle) REFUSE(cudaIpcOpenEventHandle)
 REFUSE(cudaIpcOpenMemHandle) REFUSE(cudaLibraryGetKernel) REFUSE(cudaLibraryLoadData) REFUSE(cudaLibraryUnload)
 REFUSE(cudaMemPoolGetAttribute) REFUSE(cudaMemPoolSetAccess) REFUSE(cudaMemPoolSetAttribute) REFUSE(cudaMemPoolTrimTo)
+REFUSE(cudaMemcpy2DAsync) REFUSE(cudaStreamAddCallback)
 REFUSE(cudaStreamBeginCapture) REFUSE(cudaStreamBeginCaptureToGraph) REFUSE(cudaStreamEndCapture)
 REFUSE(cudaStreamUpdateCaptureDependencies) REFUSE(cudaUserObjectCreate) REFUSE(cudaUserObjectRelease)
 

@@ -185,11 +185,6 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind
     vcuda_reach(NULL);
     return error;
 }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, enum cudaMemcpyKind k, cudaStream_t s) {
-    cudaError_t error = cudaSuccess;
-    for (size_t row = 0; row < height && !error; row++) error = transfer((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width, s);
-    return error;
-}
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t n, size_t at, enum cudaMemcpyKind k) { return cudaSuccess; }
 cudaError_t cudaGetSymbolAddress(void **out, const void *symbol) { *out = (void *)symbol; return cudaSuccess; }
 

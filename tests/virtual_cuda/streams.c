@@ -277,32 +277,16 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *data) {
     submit(s, (struct work){.kind = CALL, .call = call, .to = data});
     return cudaSuccess;
 }
-cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t call, void *data, unsigned flags) {
-    vcuda_reach(s);
-    call(s, cudaSuccess, data);
-    return cudaSuccess;
-}
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out) {
     *out = cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
                                      const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *count) {
-    *status = cudaStreamCaptureStatusNone;
-    if (id) *id = 0;
-    if (graph) *graph = NULL;
-    if (nodes) *nodes = NULL;
-    if (edges) *edges = NULL;
-    if (count) *count = 0;
+    *status = cudaStreamCaptureStatusNone; /* the rest is of a capture */
     return cudaSuccess;
 }
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
-    static __thread enum cudaStreamCaptureMode held = cudaStreamCaptureModeGlobal;
-    enum cudaStreamCaptureMode before = held;
-    held = *mode;
-    *mode = before;
-    return cudaSuccess;
-}
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) { return cudaSuccess; }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     *out = calloc(1, sizeof **out);

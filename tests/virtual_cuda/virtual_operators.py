@@ -35,7 +35,6 @@ _HOST = torch.device("cpu")
 _EVERYWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.HPU)
 """A backend that nobody has, at which an operator's kernel for all backends still stands."""
 _libraries: list[torch.library.Library] = []
-_shapes: dict[Any, Any] = {}
 
 
 def host(tensor: Tensor) -> Tensor:
@@ -101,17 +100,6 @@ def _meta(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _kind(value: Any) -> Any:
-    """What decides the shapes of results, to be looked up by."""
-    if isinstance(value, Tensor):
-        if value.layout is not torch.strided:
-            raise NotImplementedError("sparse")
-        return tuple(value.size()), value.stride(), value.dtype, value.device.type
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_kind, value))
-    return type(value), value
-
-
 class Kernel:
     """The kernel at the CUDA key of one operator."""
 
@@ -161,26 +149,20 @@ class Kernel:
         """Meta tensors for what is to be made, None in place, NotImplemented where only computing tells."""
         if self.in_place:
             return None
+        meta = torch.device("meta")
         try:
-            key = self.name, _kind(args), _kind(tuple(kwargs.items())), tuple(targets)
-            known = _shapes.get(key)
-            if known is None:
-                with torch._C._DisableTorchDispatch():
-                    meta = torch.device("meta")
-                    fresh = {
-                        key: _map(out, lambda t: torch.empty(0, dtype=t.dtype, device=meta))
-                        for key, out in targets.items()
-                    }
-                    made = self.op(
-                        *_map(args, _meta, meta), **{k: _map(v, _meta, meta) for k, v in kwargs.items()}, **fresh
-                    )
-                known = tuple(fresh.values()) if targets else made
-                if not _all_meta(known):
-                    return NotImplemented
-                _shapes[key] = known
+            if any(one.layout is not torch.strided for one in _tensors((args, kwargs))):
+                return NotImplemented
+            with torch._C._DisableTorchDispatch():
+                fresh = {
+                    key: _map(out, lambda t: torch.empty(0, dtype=t.dtype, device=meta)) for key, out in targets.items()
+                }
+                named = {key: _map(value, _meta, meta) for key, value in kwargs.items()}
+                made = self.op(*_map(args, _meta, meta), **named, **fresh)
         except (NotImplementedError, RuntimeError, TypeError, IndexError, ValueError):
             return NotImplemented  # the CPU kernel says what is wrong, if anything is
-        return known
+        shapes = tuple(fresh.values()) if targets else made
+        return shapes if _all_meta(shapes) else NotImplemented
 
     def _later(self, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any], shapes: Any) -> Any:
         op, inputs, named = self.op, _map(args, argument), {key: _map(value, argument) for key, value in kwargs.items()}
@@ -208,7 +190,8 @@ class Kernel:
             return values[0] if len(values) == 1 else values
         if self.written and self.returns_written:
             return self._given(args, kwargs)
-        places = {t.untyped_storage().data_ptr() for t in _tensors((args, kwargs)) if t.device.type == "cuda"}
+        given = [t for t in _tensors((args, kwargs)) if t.is_cuda and t.layout is torch.strided]
+        places = {t.untyped_storage().data_ptr() for t in given}
 
         def result(tensor: Tensor) -> Tensor:
             if tensor.layout is torch.strided and tensor.numel() and tensor.untyped_storage().data_ptr() in places:
@@ -226,7 +209,7 @@ def _all_meta(value: Any) -> bool:
 
 def _tensors(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
-        return [value] if value.layout is torch.strided else []
+        return [value]
     if isinstance(value, dict):
         value = tuple(value.values())
     return [t for one in value for t in _tensors(one)] if isinstance(value, (list, tuple)) else []

@@ -54,29 +54,19 @@ def linearize_cache_indices(a: Arguments) -> Tensor:
     return made(kernel, a["indices"].numel(), dtype=torch.int64)
 
 
-def linearize_cache_indices_from_row_idx(a: Arguments) -> Tensor:
-    def kernel(out: Tensor) -> None:
-        starts = a["cache_hash_size_cumsum"]
-        first = starts[a["update_table_indices"].long()]
-        out.copy_(torch.where(first >= 0, first + a["update_row_indices"].long(), starts[-1]))
-
-    return made(kernel, a["update_row_indices"].numel(), dtype=torch.int64)
-
-
-def get_unique_indices(a: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
+def get_unique_indices(a: Arguments) -> tuple[Tensor, Tensor, None]:
     ids = a["linear_indices"]
-    unique = torch.empty(ids.numel(), dtype=ids.dtype, device="cuda")
-    length, counts = (torch.empty(n, dtype=torch.int32, device="cuda") for n in (1, ids.numel()))
-    outs = host(unique), host(length), host(counts)
+    unique, length = (torch.empty(n, dtype=t, device="cuda") for n, t in ((ids.numel(), ids.dtype), (1, torch.int32)))
+    values, count = host(unique), host(length)
 
     def kernel() -> None:
-        values, times = ids.unique(return_counts=True)
-        for out, made in zip(outs, (values, torch.tensor([len(values)]), times), strict=True):
-            out.zero_()
-            out[: len(made)] = made
+        found = ids.unique()
+        values.zero_()
+        values[: len(found)] = found
+        count.fill_(len(found))
 
     launch(kernel)
-    return unique, length, counts if a["compute_count"] else None
+    return unique, length, None
 
 
 def lxu_cache_lookup(a: Arguments, out: Tensor | None = None) -> Tensor:
@@ -201,7 +191,6 @@ def lxu_cache_locking_counter_decrement(a: Arguments) -> None:
 
 CACHE = (
     linearize_cache_indices,
-    linearize_cache_indices_from_row_idx,
     get_unique_indices,
     lru_cache_populate,
     lfu_cache_populate,

@@ -1,6 +1,6 @@
 """Training whose rows the device copies by itself is training whose rows the host copies. On a CPU Triton interprets.
 
-`tests/virtual_cuda/test_orders.py` has the same on a device that does everything as late as it may.
+`tests/cuda/test_orders.py` has the same on a device that does everything as late as it may.
 """
 
 from types import SimpleNamespace
