@@ -31,7 +31,7 @@ bench: $(READY)
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile
 
 test: setup lint
-	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: setup
 	$(PYTEST) -m slow --durations=15 $(ARGS)
