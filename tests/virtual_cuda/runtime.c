@@ -104,9 +104,7 @@ cudaError_t cudaMalloc(void **p, size_t n) { return allocate(p, n, DEVICE); }
 cudaError_t cudaMallocManaged(void **p, size_t n, unsigned flags) { return allocate(p, n, MANAGED); }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) { return allocate(p, n, HOST); }
 cudaError_t cudaMallocHost(void **p, size_t n) { return allocate(p, n, HOST); }
-cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t s) { return allocate(p, n, DEVICE); }
 cudaError_t cudaFree(void *p) { return release(p, 0); }
-cudaError_t cudaFreeAsync(void *p, cudaStream_t s) { return release(p, 0); }
 cudaError_t cudaFreeHost(void *p) { return release(p, 1); }
 
 cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags) {
@@ -185,8 +183,6 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind
     vcuda_reach(NULL);
     return error;
 }
-cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t n, size_t at, enum cudaMemcpyKind k) { return cudaSuccess; }
-cudaError_t cudaGetSymbolAddress(void **out, const void *symbol) { *out = (void *)symbol; return cudaSuccess; }
 
 void vcuda_zero(char *at, size_t bytes) { /* whole pages of ours are given back: they read as zero, and cost nothing until they are written */
     int whole, kind = kind_of(at, bytes, &whole);
@@ -216,10 +212,7 @@ cudaError_t cudaDriverGetVersion(int *v) { *v = CUDART_VERSION; return cudaSucce
 cudaError_t cudaRuntimeGetVersion(int *v) { *v = CUDART_VERSION; return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { *can = 0; return cudaSuccess; }
 cudaError_t cudaDeviceGetPCIBusId(char *text, int n, int device) { snprintf(text, (size_t)n, "0000:00:00.0"); return cudaSuccess; }
-cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) { *device = 0; return cudaSuccess; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return cudaSuccess; }
-cudaError_t cudaProfilerStart(void) { return cudaSuccess; }
-cudaError_t cudaProfilerStop(void) { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     if (device) return vcuda_fail(cudaErrorInvalidDevice);
@@ -236,35 +229,6 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     };
     snprintf(p->name, sizeof p->name, "Virtual CUDA device in host memory");
     memcpy(p->uuid.bytes, "virtual-cuda-dev", 16);
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
-    struct cudaDeviceProp p;
-    if (cudaGetDeviceProperties(&p, device)) return last_error;
-    switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = (int)p.sharedMemPerBlock; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)p.sharedMemPerBlockOptin; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = (int)p.sharedMemPerMultiprocessor; break;
-    case cudaDevAttrWarpSize: *value = p.warpSize; break;
-    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = p.maxThreadsPerMultiProcessor; break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = p.maxBlocksPerMultiProcessor; break;
-    case cudaDevAttrMaxGridDimX: *value = p.maxGridSize[0]; break;
-    case cudaDevAttrMaxGridDimY: case cudaDevAttrMaxGridDimZ: *value = p.maxGridSize[1]; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
-    case cudaDevAttrL2CacheSize: *value = p.l2CacheSize; break;
-    case cudaDevAttrClockRate: *value = 1980000; break;
-    case cudaDevAttrMemoryClockRate: *value = 2619000; break;
-    case cudaDevAttrGlobalMemoryBusWidth: *value = p.memoryBusWidth; break;
-    case cudaDevAttrAsyncEngineCount: *value = p.asyncEngineCount; break;
-    case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess: case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrHostRegisterSupported: case cudaDevAttrCanUseHostPointerForRegisteredMem:
-    case cudaDevAttrCooperativeLaunch: case cudaDevAttrStreamPrioritiesSupported: *value = 1; break;
-    default: *value = 0; /* texture limits, memory pools, IPC, peers: not supported */
-    }
     return cudaSuccess;
 }
 

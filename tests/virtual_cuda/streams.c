@@ -18,14 +18,13 @@
 #include <string.h>
 #include <time.h>
 
-enum kind { COPY, FILL, KERNEL, CALL, WAIT };
+enum kind { COPY, FILL, KERNEL, WAIT };
 struct work {
     enum kind kind;
     int owned, value; /* owned: `from` is a copy of pageable memory that is freed when it has left */
     void *to;
     const void *from;
     size_t bytes; /* of a copy or a fill; of a kernel its token */
-    cudaHostFn_t call;
     cudaStream_t other; /* WAIT: until this stream has done so much */
     uint64_t place, ticket;
     struct work *next;
@@ -92,7 +91,6 @@ static void act(struct work *w) {
     case COPY: memmove(w->to, w->from, w->bytes); break;
     case FILL: if (w->value) memset(w->to, w->value, w->bytes); else vcuda_zero(w->to, w->bytes); break;
     case KERNEL: if (!stopped) kernel(w->bytes); break;
-    case CALL: w->call(w->to); break;
     case WAIT: break;
     }
     if (w->owned) free((void *)w->from);
@@ -225,8 +223,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     *out = s;
     return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) { return cudaStreamCreateWithPriority(out, flags, 0); }
-cudaError_t cudaStreamCreate(cudaStream_t *out) { return cudaStreamCreateWithPriority(out, 0, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { vcuda_reach(s); return cudaSuccess; } /* kept, for events name it */
 static cudaError_t sound(void) { return broken ? vcuda_fail(cudaErrorAssert) : cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { vcuda_reach(s); return sound(); }
@@ -273,10 +269,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t s, int *out) { *out = named(s)->priority; return cudaSuccess; }
-cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *data) {
-    submit(s, (struct work){.kind = CALL, .call = call, .to = data});
-    return cudaSuccess;
-}
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out) {
     *out = cudaStreamCaptureStatusNone;
     return cudaSuccess;
