@@ -92,7 +92,7 @@ class RowFile:
         sums = np.empty(len(records), np.uint16)
         with lane.free:
             for part, runs, offsets in self._parts(positions, order):
-                if in_parts or self._blocks.fetch_first:
+                if in_parts:
                     self._blocks.move(lane, runs, write=False)
                 self._copy_in(lane, offsets, records, part=part, sums=sums)
                 self._blocks.move(lane, runs, write=True)
