@@ -100,8 +100,6 @@ class Overflow:
 class Inference:
     """Looks rows up in their slots, or reads them from the slow tier without keeping them.
 
-    A batch is looked up some bags at a time, so that it takes only a few MB on the device beyond the slots.
-
     All plans of `planner` must have been moved, and all write-backs must have reached the tier of `mover`.
     """
 
@@ -112,52 +110,33 @@ class Inference:
 
     def look_up(self, ids: Ids, weights: Tensor | None) -> Tensor:
         """As `SlotTable.look_up`, fp32 without a gradient. The caller has checked the ids; weights on any device."""
-        counts = np.diff(ids.ends, prepend=0)
-        rows = ids.values + np.repeat(ids.starts, counts)
-        offsets, most = ids.offsets, self.mover.chunk_rows
+        rows = ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        values, at = self._values(distinct), self.mover.on_device(inverse)
         if self.pooling is PoolingType.NONE:
-            parts = [self._rows(rows[start : start + most]) for start in range(0, rows.size, most)]
-            return torch.cat(parts or [self._rows(rows)])
-        parts, start = [], 0
-        while start < offsets.size - 1:
-            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + most, side="right")) - 1)
-            part = slice(offsets[start], offsets[stop])
-            parts.append(self._bags(rows[part], offsets[start : stop + 1], None if weights is None else weights[part]))
-            start = stop
-        bags = torch.cat(parts or [self._rows(rows)])
-        by_feature: Tensor = bags.unflatten(0, (ids.starts.size, (offsets.size - 1) // ids.starts.size))
-        return by_feature.transpose(0, 1).flatten(1)
-
-    def _bags(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
-        """Pooled bags, `[bags, dim]`."""
-        values, at = self._distinct(rows)
+            return values.index_select(0, at)
         bags = nn.functional.embedding_bag(
             at,
             values,
-            self.mover.on_device(offsets - offsets[0]),
+            self.mover.on_device(ids.offsets),
             mode="sum",
             per_sample_weights=None if weights is None else weights.to(values),
             include_last_offset=True,
         )
-        if self.pooling is PoolingType.SUM:
-            return bags
-        # multiply by the reciprocal, as fbgemm's kernels do; torch would divide
-        return bags * self.mover.on_device(np.diff(offsets).clip(min=1)).float().reciprocal()[:, None]
+        if self.pooling is PoolingType.MEAN:
+            # multiply by the reciprocal, as fbgemm's kernels do; torch would divide
+            bags *= self.mover.on_device(np.diff(ids.offsets).clip(min=1)).float().reciprocal()[:, None]
+        by_feature: Tensor = bags.unflatten(0, (ids.starts.size, (ids.offsets.size - 1) // ids.starts.size))
+        return by_feature.transpose(0, 1).flatten(1)
 
-    def _rows(self, rows: NDArray[np.int64]) -> Tensor:
-        """A row per id, `[n, dim]`."""
-        values, at = self._distinct(rows)
-        return values.index_select(0, at)
-
-    def _distinct(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Distinct rows, fp32 `[u, dim]` on the device, and the index into them of each row."""
-        distinct, inverse = np.unique(rows, return_inverse=True)
-        slots = self.planner.slots_of(distinct)
+    def _values(self, rows: NDArray[np.int64]) -> Tensor:
+        """Distinct rows, fp32 `[n, dim]` on the device."""
+        slots = self.planner.slots_of(rows)
         held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        device, dim = self.slots.weights.device, self.slots.layout.dim
-        values = torch.empty(distinct.size, dim, dtype=torch.float32, device=device)
+        dim = self.slots.layout.dim
+        values = torch.empty(rows.size, dim, dtype=torch.float32, device=self.slots.weights.device)
         in_slots = self.slots.weights.index_select(0, self.mover.on_device(slots[held]))
         values[self.mover.on_device(held)] = in_slots[:, :dim].float()
-        fetched = self.slots.layout.weights(self.mover.fetch(as_long(distinct[absent])))
+        fetched = self.slots.layout.weights(self.mover.fetch(as_long(rows[absent])))
         values[self.mover.on_device(absent)] = fetched[:, :dim].float()
-        return values, self.mover.on_device(inverse)
+        return values
