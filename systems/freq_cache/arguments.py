@@ -271,13 +271,12 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def __init__(self, spec: SystemSpec) -> None:
         optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
-        self._applied = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
+        values = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
         nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in optimizers]
         groups = [
-            {"params": [none], "name": group, **values}
-            for none, (group, values) in zip(nothing, self._applied.items(), strict=True)
+            {"params": [none], "name": group, **values[group]} for none, group in zip(nothing, values, strict=True)
         ]
-        super().__init__(groups, dict(self._applied[""]))
+        super().__init__(groups, values[""])
 
     def values_of(self, group: str) -> dict[str, float]:
         """The hyper-parameters of a group at the next lookup.
@@ -305,19 +304,6 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Do nothing: no gradient is kept."""
-
-    def changed(self) -> dict[str, Values]:
-        """Values in `param_groups` that differ from the last `applied` ones, by group name."""
-        found: dict[str, Values] = {}
-        for group, applied in self._applied.items():
-            changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
-            if changed:
-                found[group] = changed
-        return found
-
-    def applied(self, group: str, values: Values) -> None:
-        """Note that all caches of a group have these values. Called after setting them, so an interrupt loses none."""
-        self._applied[group].update(values)
 
 
 def _prefix(group: Mapping[str, Any]) -> str:

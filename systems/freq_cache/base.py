@@ -18,7 +18,7 @@ from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.access import Access, KeptRows, end, one_at_a_time
-from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
+from systems.freq_cache.arguments import FusedOptimizer, sparse_optimizer
 from systems.freq_cache.batches import parts_on_host
 from systems.freq_cache.build import build_cache, contents_of
 from systems.freq_cache.cache.cache import Cache
@@ -249,11 +249,8 @@ class CachedTables(KeptRows):
             self._pipeline.withdraw(before_lookup=True)
             return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
         self._pipeline.warm_up()
-        for group, values in self.fused_optimizer.changed().items():
-            for cache in self.caches:
-                if group_of(self.spec, cache.group.tables[0]) == group:
-                    cache.set_hyper_parameters(values)
-            self.fused_optimizer.applied(group, values)
+        for cache in self.caches:
+            cache.take_hyper_parameters()
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
         return [

@@ -53,9 +53,7 @@ def build_cache(
 
     def make_pool(slots: int) -> SlotTable:
         optimizer = spec.optimizer_of(first)
-        pool = SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
-        pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
-        return pool
+        return SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
 
     try:
         return Cache(
@@ -68,6 +66,7 @@ def build_cache(
             ),
             tier=tier,
             make_pool=make_pool,
+            hyper_parameters=partial(fused_optimizer.values_of, group_of(spec, first)),
             staging_rows=sizing.staging_rows(spec, slots),
             writing=writing,
             transfer=transfer,

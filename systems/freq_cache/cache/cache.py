@@ -36,6 +36,7 @@ class Cache:
         group: The tables, all of one width, pooling and type.
         planner, tier: Both have the rows of all tables, table after table.
         make_pool: Makes a pool of a given number of slots.
+        hyper_parameters: Gives those of the next lookup.
         staging_rows: Capacity of each staging buffer on the device, in records.
         writing: The thread that writes rows back; None: the thread that moves them.
         transfer: Copies to and from the device.
@@ -51,6 +52,7 @@ class Cache:
         planner: Planner,
         tier: SlowTier,
         make_pool: Callable[[int], SlotTable],
+        hyper_parameters: Callable[[], Mapping[str, float]],
         staging_rows: int,
         writing: Worker | None,
         transfer: Transfer,
@@ -67,6 +69,7 @@ class Cache:
         self.tier = tier
         self.writer = Writer(tier, writing)
         self.pool = make_pool(planner.slots)
+        self._hyper_parameters, self._hyper = hyper_parameters, dict[str, float]()
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self._batch_mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
         self._mover = RowMover(tier, transfer)
@@ -171,6 +174,7 @@ class Cache:
         pool = self.pool
         if plan.overflow:
             pool = self._overflow.look_up(plan, self.traffic, alone=alone)
+            pool.set_hyper_parameters(self._hyper)
             slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse))
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
@@ -273,10 +277,11 @@ class Cache:
         """The row at which a table starts."""
         return int(self._starts[list(self.tables).index(table)])
 
-    def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
-        """Set hyper-parameters from the next lookup on."""
-        for pool in self.pools:
-            pool.set_hyper_parameters(values)
+    def take_hyper_parameters(self) -> None:
+        """Have backward update rows by the hyper-parameters of the next lookup."""
+        if (values := self._hyper_parameters()) != self._hyper:
+            self.pool.set_hyper_parameters(values)
+            self._hyper = values  # set last: an interrupt loses none
 
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
