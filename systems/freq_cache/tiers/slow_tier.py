@@ -145,13 +145,13 @@ class PinnedTier(HostTier):
             return
         from systems.freq_cache.tiers import copy_kernels
 
-        copy_kernels.gather(self.on_device, rows, out)
+        copy_kernels.copy_rows(self.on_device, rows, out, gathers=True)
 
     def scatter(self, rows: Tensor, records: Tensor) -> None:
         """Let the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both on it; only `by_kernel`."""
         from systems.freq_cache.tiers import copy_kernels
 
-        copy_kernels.scatter(self.on_device, rows, records)
+        copy_kernels.copy_rows(self.on_device, rows, records, gathers=False)
 
     def close(self) -> None:
         self.on_device = self.records

@@ -69,11 +69,11 @@ def test_what_is_gathered_and_scattered_is_what_torch_says(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy_kernels, "PROGRAMS", programs)
         patch.setattr(copy_kernels, "_WORDS", 2048)  # so few that a program takes several blocks
-        copy_kernels.gather(records, rows, out)
+        copy_kernels.copy_rows(records, rows, out, gathers=True)
         assert torch.equal(bits(out), bits(records)[rows.cpu()])
         expected = bits(records).clone()
         expected[rows.cpu()] = bits(values)
-        copy_kernels.scatter(records, rows, values)
+        copy_kernels.copy_rows(records, rows, values, gathers=False)
     assert torch.equal(bits(records), expected)
 
 
@@ -85,10 +85,10 @@ def test_rows_beyond_the_reach_of_32_bits_are_found(copy_kernels: ModuleType) ->
     records = torch.frombuffer(block, dtype=torch.uint8).view(-1, width)
     rows = torch.tensor([last, 5])
     values = torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.uint8)
-    copy_kernels.scatter(records, rows, values)
+    copy_kernels.copy_rows(records, rows, values, gathers=False)
     assert torch.equal(records[rows], values)
     out = torch.empty_like(values)
-    copy_kernels.gather(records, rows, out)
+    copy_kernels.copy_rows(records, rows, out, gathers=True)
     assert torch.equal(out, values)
 
 
