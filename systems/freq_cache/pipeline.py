@@ -128,7 +128,7 @@ class Pipeline:
         waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
         waited.fetch_wait_s += end - max(coming.planned_at, start)
         for cache, planned in zip(self._caches, plans, strict=True):
-            cache.move(planned)
+            cache.mover.move(planned, cache.traffic)
         # with the weights as they are now
         parts = coming.parts if features.weights_or_none() is None else self.split(features)
         self._coming.popleft()
@@ -167,7 +167,7 @@ class Pipeline:
         self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
         for coming in planned:
             for cache, plan in zip(self._caches, coming.planned or [], strict=True):
-                cache.move(plan)
+                cache.mover.move(plan, cache.traffic)
                 cache.writer.moved(plan.plan.batch)
 
         def forget() -> None:
@@ -272,7 +272,7 @@ class Pipeline:
         def send() -> None:
             for cache, planned in zip(self._caches, coming.planned or [], strict=False):
                 with suppress(Exception):  # `move` tries again, and raises it
-                    cache.send(planned)
+                    cache.mover.send(planned)
 
         if coming.planning is None:
             coming.planning = self._run(plan, self._planning)

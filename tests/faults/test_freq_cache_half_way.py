@@ -174,15 +174,15 @@ def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
 def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
     collection, features = started(), batch(0)
     cache = collection.caches[0]
-    move = cache.move
+    move = cache.mover.move
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    cache.move = interrupted
+    cache.mover.move = interrupted
     with pytest.raises(KeyboardInterrupt):
         collection(features)
-    cache.move = move
+    cache.mover.move = move
     features.values().copy_(batch(1).values())
     plain, pooled = Plain(), collection(features).values()
     learn(pooled, 1)

@@ -27,10 +27,10 @@ class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
 
     `choose_first_rows`, `announce`, `plan` and `withdraw` change only the planner, neither slots nor rows: the planning
-    thread may call them while another thread trains. If one of them ends half-way, row locations are lost. `send` may
-    be called on another thread, in the order of the plans. Only the training thread calls everything else. These
-    methods and `send` may be called again if they end half-way. The caller of a method that moves rows makes sure that
-    no lookup of these rows has a pending backward, whose update would be lost.
+    thread may call them while another thread trains. If one of them ends half-way, row locations are lost. Only the
+    training thread calls everything else, `mover.send` excepted; these methods may be called again if they end
+    half-way. The caller of a method that moves rows makes sure that no lookup of these rows has a pending backward,
+    whose update would be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.
@@ -71,10 +71,10 @@ class Cache:
         self.pool = make_pool(planner.slots)
         self._hyper_parameters, self._hyper = hyper_parameters, dict[str, float]()
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
-        self._batch_mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
-        self._mover = RowMover(tier, transfer)
-        self._overflow = Overflow(self.pool, make_pool, self._mover, self.writer, remedy)
-        self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
+        self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
+        self._rows = RowMover(tier, transfer)
+        self._overflow = Overflow(self.pool, make_pool, self._rows, self.writer, remedy)
+        self._inference = Inference(planner, self.pool, self._rows, group.tables[0].pooling)
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
@@ -115,7 +115,7 @@ class Cache:
     def fill(self) -> None:
         """Copy the rows of `choose_first_rows` into their slots, and the next best to RAM, if that is still to do."""
         if self._first is not None:
-            self._mover.fill(self.pool, *self._first)
+            self._rows.fill(self.pool, *self._first)
             if self.tier.ram_rows:
                 best = self.planner.policy.best(self.planner.slots + self.tier.ram_rows)
                 self.tier.keep(as_long(best[self.planner.slots :]))
@@ -138,21 +138,6 @@ class Cache:
         self.planner.withdraw()
         self._together.withdrawn()
 
-    def send(self, planned: Planned) -> None:
-        """Copy a planned batch's rows to staging ahead, as far as possible. After an `OSError` `move` tries again."""
-        self._batch_mover.send(planned)
-
-    def move(self, planned: Planned) -> None:
-        """Move the rows that a batch needs: changed ones out of the cache, then missing ones into it.
-
-        Batches are moved in the order of their plans. After an error the same call continues where it stopped.
-
-        Raises:
-            OSError: rows could not be read from the slow tier.
-            WriteBackFailed: rows could not be written to it.
-        """
-        self._batch_mover.move(planned, self.traffic)
-
     def look_up(self, planned: Planned, weights: Tensor | None, *, alone: bool) -> Tensor:
         """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
 
@@ -166,7 +151,7 @@ class Cache:
         """
         self.check_whole()
         plan = planned.plan
-        numbers = self._batch_mover.numbers(planned)
+        numbers = self.mover.numbers(planned)
         slots, offsets = numbers.slots, numbers.offsets
         self.traffic.count(plan)
         if self.count_by_table:
@@ -175,7 +160,7 @@ class Cache:
         if plan.overflow:
             pool = self._overflow.look_up(plan, self.traffic, alone=alone)
             pool.set_hyper_parameters(self._hyper)
-            slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse))
+            slots = self._rows.transfer.to_device(torch.from_numpy(plan.inverse))
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
@@ -218,11 +203,11 @@ class Cache:
         self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
-        for start in range(0, rows.size, self._mover.chunk_rows):
-            chunk = slice(start, start + self._mover.chunk_rows)
-            held = self._mover.on_device(slots[chunk])
+        for start in range(0, rows.size, self._rows.chunk_rows):
+            chunk = slice(start, start + self._rows.chunk_rows)
+            held = self._rows.on_device(slots[chunk])
             records = self.pool.records(held)
-            self.tier.write(as_long(rows[chunk]), self._mover.transfer.to_host(records).wait())
+            self.tier.write(as_long(rows[chunk]), self._rows.transfer.to_host(records).wait())
             if self.pool.rounds:
                 self.pool.fill(held, records)
             self.planner.written(slots[chunk])
@@ -239,7 +224,7 @@ class Cache:
         with self.overwriting(first, stop):
             self.tier.write(torch.arange(first, stop), records)
             held, slots = self.planner.held(first, stop)
-            self._mover.fill(self.pool, slots, held)
+            self._rows.fill(self.pool, slots, held)
             self.planner.written(slots)
 
     @contextmanager
