@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from systems.freq_cache import checkpoint
 from systems.freq_cache.arguments import FusedOptimizer
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.checkpoint import StreamedRows, streamed
-from systems.freq_cache.commits import Commits
 from systems.freq_cache.pipeline import Pipeline
+from systems.freq_cache.tiers.commits import Commits
+from systems.freq_cache.tiers.file import FileTier
 from systems.threads import Worker
 
 Arguments = ParamSpec("Arguments")
@@ -126,8 +127,8 @@ def one_at_a_time(
     return call
 
 
-def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -> None:
-    """Stop the threads, close the tiers, and clear the list of caches, which frees their rows.
+def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache], commits: Commits | None) -> None:
+    """Stop the threads, close tiers and directory, and clear the list of caches, which frees their rows.
 
     In a forked process it does nothing: they belong to the parent.
     """
@@ -139,6 +140,8 @@ def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -
             worker.close()
     for cache in caches:
         cache.tier.close()
+    if commits is not None:
+        commits.close()
     caches.clear()
 
 
@@ -228,7 +231,9 @@ class KeptRows(EmbeddingSystem):
         if self._commits is None:
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
         self.flush()
-        self._commits.commit(self.fused_optimizer.hyper)
+        tiers = [cast(FileTier, cache.tier) for cache in self.caches]  # rows in a directory have no other
+        hyper, steps = self.fused_optimizer.hyper, [cache.pool.steps for cache in self.caches]
+        self._commits.commit(tiers, {"hyper": {**hyper}, "steps": [*steps]})
 
     def optimizer_steps(self, table: str) -> int:
         return self._cache_of_table[table].pool.steps

@@ -25,9 +25,10 @@ from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.plan import counters_of
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.commits import Commits
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.tiers.commits import Commits
+from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SparseOptimizer, SystemSpec
 from systems.threads import Worker
 
@@ -117,7 +118,8 @@ class CachedTables(KeptRows):
         super().__init__(spec)
         kept, look_ahead = spec.directory, spec.look_ahead
         self._groups = sizing.groups_of(spec)
-        self._commits = None if kept is None else Commits(kept, contents_of(spec, self._groups.groups))
+        groups = self._groups.groups
+        self._commits = None if kept is None else Commits(kept, [contents_of(spec, group) for group in groups])
         workers = planning, sending, writing = tuple(
             Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
         )
@@ -126,21 +128,25 @@ class CachedTables(KeptRows):
         self.fused_optimizer = FusedOptimizer(spec)
         transfer = Transfer(spec.device)
         self._access = access = Access()
-        self._end = weakref.finalize(self, end, access, workers, caches)
+        self._end = weakref.finalize(self, end, access, workers, caches, self._commits)
         try:
             # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
-                for number, group in enumerate(self._groups.groups):
+                for number, group in enumerate(groups):
                     cache = build_cache(
                         spec,
                         group,
-                        directory=kept and kept / f"cache_{number}",
+                        number=number,
+                        commits=self._commits,
                         transfer=transfer,
                         writing=writing,
                         fused_optimizer=self.fused_optimizer,
                     )
                     caches.append(cache)
-            self.fused_optimizer.restore(self._commits.reopen(caches) if self._commits else {})
+            if self._commits is not None:
+                self.fused_optimizer.restore(self._commits.extra.get("hyper", {}))
+                for cache, steps in zip(caches, self._commits.extra.get("steps", []), strict=False):
+                    cache.pool.steps = steps
         except BaseException:
             self.close()
             raise
@@ -180,7 +186,10 @@ class CachedTables(KeptRows):
     @property
     def placement(self) -> Placement:
         fast = "device" if self.caches[0].pool.weights.device.type == "cuda" else "RAM"
-        slow = self._commits.medium if self._commits else "host" if fast == "device" else "RAM"
+        slow = "host" if fast == "device" else "RAM"
+        tiers = [cache.tier for cache in self.caches if isinstance(cache.tier, FileTier)]
+        if tiers:
+            slow = "file" if all(tier.direct for tier in tiers) else "file (page cache)"
         # if both tiers are RAM, bytes are copied but cross no link: that does not count as offloading
         label = f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM"
         return Placement(label=label, offloads=fast != slow)

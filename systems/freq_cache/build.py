@@ -1,14 +1,13 @@
 """Building the caches of a collection from its spec: one for each group of tables that share slots."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from systems.contract import CacheRatio
 from systems.features import Group
-from systems.freq_cache import commits, sizing
+from systems.freq_cache import sizing
 from systems.freq_cache.arguments import FusedOptimizer, group_of
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.planner import Planner
@@ -17,9 +16,10 @@ from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.manifest import JSON
 from systems.freq_cache.tiers.ram_level import RamTier
-from systems.freq_cache.tiers.row_map import JSON
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
 
@@ -31,7 +31,8 @@ def build_cache(
     spec: CacheSpec,
     group: Group,
     *,
-    directory: Path | None,
+    number: int,
+    commits: Commits | None,
     transfer: Transfer,
     writing: Worker | None,
     fused_optimizer: FusedOptimizer,
@@ -41,7 +42,8 @@ def build_cache(
     Args:
         spec: The collection's spec.
         group: The tables.
-        directory: Directory of this cache's rows, below the collection's, if they are on disk.
+        number: Number of the cache.
+        commits: Commits of the directory of the rows, if they are on disk.
         transfer: Shared by all caches.
         writing: The thread that writes rows back; None: the thread that moves them.
         fused_optimizer: Holds the hyper-parameters of the next lookup.
@@ -49,7 +51,7 @@ def build_cache(
     first = group.tables[0]
     slots, together = sizing.slots_of(spec, group), spec.lookups_per_backward
     policy = _policy(spec, group)
-    tier = _tier(spec, group, directory, policy)
+    tier = _tier(spec, group, policy, commits, number)
 
     def make_pool(slots: int) -> SlotTable:
         optimizer = spec.optimizer_of(first)
@@ -78,32 +80,32 @@ def build_cache(
         raise
 
 
-def contents_of(spec: CacheSpec, groups: Sequence[Group]) -> list[JSON]:
-    """Description of each cache's tables and initial rows, for `Commits`: see `first_rows_of`."""
-    return [
-        [
-            {"table": table.name, "rows": table.num_embeddings}
-            | ({"seed": None} if spec.seed is None else {"seed": spec.seed, "stream": stream, "between": bounds})
-            for table, stream in zip(group.tables, _streams(spec, group), strict=True)
-            for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
-        ]
-        for group in groups
+def contents_of(spec: CacheSpec, group: Group) -> JSON:
+    """Description of a cache's records, tables and initial rows, for `Commits`: see `first_rows_of`."""
+    layout = sizing.layout_of(spec, group.tables[0])
+    tables: list[JSON] = [
+        {"table": table.name, "rows": table.num_embeddings}
+        | ({"seed": None} if spec.seed is None else {"seed": spec.seed, "stream": stream, "between": bounds})
+        for table, stream in zip(group.tables, _streams(spec, group), strict=True)
+        for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
     ]
+    return {"dim": layout.dim, "dtype": str(layout.dtype), "state": dict(layout.state), "tables": tables}
 
 
-def _tier(spec: CacheSpec, group: Group, directory: Path | None, policy: Policy) -> SlowTier:
+def _tier(spec: CacheSpec, group: Group, policy: Policy, commits: Commits | None, number: int) -> SlowTier:
     layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
     initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
-    if directory is not None:
+    if spec.directory is not None and commits is not None:
         share = sizing.ram_bytes_of(spec) * rows // spec.rows
         level = partial(RamTier, ram_bytes=share, keys=policy.keys_of_evicted)
         kind: Callable[..., FileTier] = level if share else FileTier
         return kind(
-            directory,
+            spec.directory / f"cache_{number}",
             rows=rows,
             layout=layout,
             initialize=initialize,
-            decided=lambda extra: extra.get("commit") == commits.number_of(directory.parent),
+            saved=commits.saved[number],
+            counts=commits.counts,
             name_of=partial(_name_of, group),
         )
     tier = HostTier(rows=rows, layout=layout)

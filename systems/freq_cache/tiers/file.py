@@ -1,13 +1,11 @@
 """A slow tier on disk: a log of records that survives a crash, for tables larger than RAM."""
 
 import errno
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,25 +15,21 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.manifest import Damaged, sync_directory
 from systems.freq_cache.tiers.row_file import RowFile, put_codes
 from systems.freq_cache.tiers.row_map import (
-    JSON,
     MOST_POSITIONS,
     REMEDY,
     Codes,
-    Committed,
-    DamagedTier,
     Positions,
+    SavedMap,
     Sums,
     empty_map,
     load_map,
     save_map,
-    sync_directory,
 )
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
-Decided = Callable[[Mapping[str, JSON]], bool]
-"""Whether a commit counts that was prepared with these extras and not finished before the tier was left."""
 Initialize = Callable[[Tensor], Tensor]
 """Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""
 
@@ -45,7 +39,7 @@ _CHUNK = 1 << 20
 
 
 class FileTier(SlowTier):
-    """Rows in a directory: `rows.bin`, a log of records, and `map`, which says where the rows lay at the last commit.
+    """Rows in a directory: `rows.bin`, a log of records, and `map.<n>`, which says where the rows lay at commit `n`.
 
     A row takes no disk space before it is written: until then its weights are computed and its state is zero. A write
     goes to a position that the committed map does not name, mostly the end of the log, and only when it has succeeded
@@ -56,23 +50,20 @@ class FileTier(SlowTier):
     `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows rewritten.
 
     Args:
-        directory: Made if it does not exist. If it holds a committed map, the tier is restored from it.
+        directory: Made if it does not exist; nobody else may have it.
         rows: 500 million at most.
         layout: Layout of a record.
+        saved: The map of the last commit, with as many rows of the same layout; None: there was none.
+        counts: Whether the commit of a number counts, whose map was saved.
         initialize: First weights of rows, called from any thread; default: zero.
-        decided: Asked about a commit that was prepared and not finished; default: it does not count.
         name_of: A row in words, for messages.
 
     Attributes:
         direct: The file is read and written past the page cache.
-        committed_extra: The extras of the last commit; None if there is none.
         rows_read, rows_written: Number of records read from the file, initial weights among them, and written to it.
 
     Raises:
-        NotADirectoryError: `directory` is something else.
-        BlockingIOError: a live process has it open.
-        ValueError: it was written by another version or for another number of rows or layout.
-        DamagedTier: its files are not what was written.
+        Damaged: its files are not what was written.
         OSError: it cannot be read or written.
     """
 
@@ -82,34 +73,38 @@ class FileTier(SlowTier):
         *,
         rows: int,
         layout: RowLayout,
+        saved: SavedMap | None = None,
+        counts: Callable[[int], bool] = lambda _: False,
         initialize: Initialize | None = None,
-        decided: Decided = lambda _: False,
         name_of: Callable[[int], str] = "row {}".format,
     ) -> None:
         super().__init__(rows=rows, layout=layout)
         if rows > _MOST_ROWS:
             raise ValueError(f"a file tier holds {_MOST_ROWS:,} rows at most, not {rows:,}: split the tables")
         self._initialize = initialize
-        self._map = directory / "map"
-        self._next = directory / "map.prepared"
-        self._unfinished = False
+        self._directory = directory
+        self._counts = counts
+        self._saved: int | None = None
+        """Number of the commit that a map was last saved for, until it is known whether that counts."""
         self._writing = threading.Lock()
         self._lost = False
         self.rows_read = self.rows_written = 0
+        if not directory.exists():
+            directory.mkdir(parents=True)
+            sync_directory(directory.parent)
+        self._codes, self._sums, self._positions = self._restored(saved)
         with ExitStack() as opened:
-            opened.callback(os.close, _lock(directory))
-            self._finish_or_drop(decided)
-            self._codes, self._sums, self._positions, self.committed_extra = self._restored()
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes, name_of=name_of)
             self.direct = self._file.direct
             opened.callback(self._file.close)
             if self._file.positions < self._positions.end:
-                raise DamagedTier(
+                raise Damaged(
                     f"{self._file.path} has {self._file.positions:,} records, fewer than the {self._positions.end:,} "
-                    f"that {self._map} names: {REMEDY}"
+                    f"that were committed: {REMEDY}"
                 )
             # what is behind was written after the last commit
             self._file.cut(self._positions.end)
+            self._remove_maps_except(saved.number if saved else None)
             self._opened = opened.pop_all()
 
     def read(self, rows: Tensor, out: Tensor) -> None:
@@ -124,7 +119,7 @@ class FileTier(SlowTier):
 
     def write(self, rows: Tensor, records: Tensor) -> None:
         with self._writing:
-            self._finish_if_decided()
+            self._settle()
             self._log(rows, records)
 
     def _log(self, rows: Tensor, records: Tensor) -> None:
@@ -150,28 +145,17 @@ class FileTier(SlowTier):
         """Note where rows were written in the file, and their checksums."""
         put_codes(self._codes, self._sums, rows, codes, sums)
 
-    def commit(self, extra: Mapping[str, JSON]) -> None:
-        """Make what has been written so far what a crash leaves; all of it, or after an error or a crash none.
+    def save_map(self, number: int) -> SavedMap:
+        """Bring what has been written so far to the drive, and a map of it, for a commit of this number.
 
-        Args:
-            extra: Whatever belongs to this state; `committed_extra` gives it back.
+        Until that counts the last commit does. Nothing may be written to the tier before it was decided.
 
         Raises:
-            OSError: the commit could not be made, and the last one still counts. It may be tried again, unless the
-                drive lost rows on their way: then the tier must be opened anew, at the last commit.
-        """
-        self.prepare_commit(extra)
-        self.finish_commit()
-
-    def prepare_commit(self, extra: Mapping[str, JSON]) -> None:
-        """The first half of a commit: what can fail. Several tiers commit together if all prepare, then all finish it.
-
-        Until `finish_commit` the last commit still counts, and nothing may be written.
-
-        Raises: as `commit`.
+            OSError: it could not be done. It may be tried again, unless the drive lost rows on their way: then the tier
+                must be opened anew, at the last commit.
         """
         with self._writing:
-            self._finish_if_decided()
+            self._settle()
             if self._lost:
                 raise OSError(
                     errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
@@ -185,30 +169,20 @@ class FileTier(SlowTier):
                 raise
             # counted here: counted along with writes, it would differ after one that was interrupted
             touched = int(np.count_nonzero(self._codes))
-            committed = Committed(
-                **self._description(), positions=self._positions.end, touched=touched, extra=dict(extra)
-            )
-            save_map(self._next, committed, self._file_codes, self._sums)
-            sync_directory(self._map.parent)
-            self._prepared = dict(extra)
+            crc = save_map(self._map_of(number), self._file_codes, self._sums, touched=touched)
+            sync_directory(self._directory)
+            self._saved = number
+            return SavedMap(number=number, positions=self._positions.end, touched=touched, crc32=crc)
 
-    def finish_commit(self) -> None:
-        """The second half of a commit. If it fails, the next write or commit tries again before anything else."""
-        self._unfinished = True  # before anything that can be interrupted
-        with self._writing:
-            self._finish_if_decided()
-
-    def _finish_if_decided(self) -> None:
-        if not self._unfinished:
+    def _settle(self) -> None:
+        """Before a write: if the commit counts that a map was saved for, keep what that names from being overwritten."""
+        if self._saved is None:
             return
-        if self._next.exists():
-            self._next.replace(self._map)
-        # before this either map may be the one that a crash leaves: no position of either may be used
-        sync_directory(self._map.parent)
-        self._count_as_committed()
-        self.committed_extra = self._prepared
-        self._positions.commit()
-        self._unfinished = False
+        if self._counts(self._saved):
+            self._count_as_committed()
+            self._positions.commit()
+            self._remove_maps_except(self._saved)
+        self._saved = None
 
     def _write_dirty(self) -> None:
         """Write to the file what is newer elsewhere, before a commit."""
@@ -224,19 +198,13 @@ class FileTier(SlowTier):
         """The codes of the records of rows in the file."""
         return self._codes[start:stop]
 
-    def _finish_or_drop(self, decided: Decided) -> None:
-        """Where a commit was prepared and not finished before the tier was left: finish it if it counts, or drop it."""
-        if not self._next.exists():
-            return
-        try:
-            counts = decided(load_map(self._next)[0].extra)
-        except (DamagedTier, ValueError):
-            counts = False  # a crash while it was written: nobody can have relied on it
-        if counts:
-            self._next.replace(self._map)
-        else:
-            self._next.unlink()
-        sync_directory(self._map.parent)
+    def _map_of(self, number: int) -> Path:
+        return self._directory / f"map.{number}"
+
+    def _remove_maps_except(self, number: int | None) -> None:
+        for path in self._directory.glob("map.*"):
+            if path.name != f"map.{number}":
+                path.unlink()
 
     def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         weights = self.layout.weight_bytes
@@ -253,34 +221,15 @@ class FileTier(SlowTier):
         """Release the directory; what was written since the last commit is lost."""
         self._opened.close()
 
-    def _restored(self) -> tuple[Codes, Sums, Positions, Mapping[str, JSON] | None]:
-        if not self._map.exists():
-            return *empty_map(self.rows), Positions(), None
-        committed, codes, sums = load_map(self._map)
-        differing = [
-            f"{name} {found}, not {asked}"
-            for name, asked in self._description().items()
-            if (found := getattr(committed, name)) != asked
-        ]
-        if differing:
-            raise ValueError(
-                f"{self._map} was written with {', '.join(differing)}: ask for what it was written with, or give an "
-                "empty directory"
-            )
-        used = np.zeros(committed.positions, dtype=np.bool_)
+    def _restored(self, saved: SavedMap | None) -> tuple[Codes, Sums, Positions]:
+        if saved is None:
+            return *empty_map(self.rows), Positions()
+        codes, sums = load_map(self._map_of(saved.number), saved, rows=self.rows)
+        used = np.zeros(saved.positions, dtype=np.bool_)
         for start in range(0, self.rows, _CHUNK):
             chunk = codes[start : start + _CHUNK]
             used[chunk[chunk > 0] - 1] = True
-        return codes, sums, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
-
-    def _description(self) -> dict[str, Any]:
-        """Properties of the tier that a committed map must match."""
-        return {
-            "rows": self.rows,
-            "dim": self.layout.dim,
-            "dtype": str(self.layout.dtype).removeprefix("torch."),
-            "state": list(self.layout.state.items()),
-        }
+        return codes, sums, Positions(end=saved.positions, free=np.flatnonzero(~used))
 
     def _codes_of(self, rows: Tensor) -> npt.NDArray[np.int64]:
         # torch gathers from large arrays several times as fast as numpy
@@ -293,21 +242,3 @@ class FileTier(SlowTier):
         if self._initialize is not None:
             self.layout.set_weights(first, self._initialize(rows[absent]))
         out.index_copy_(0, absent, first)
-
-
-def _lock(directory: Path) -> int:
-    """Make a directory this process's own for as long as the returned descriptor is open."""
-    if directory.exists() and not directory.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "a file tier needs a directory: give another path", str(directory))
-    if not directory.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        sync_directory(directory.parent)
-    file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise BlockingIOError(
-            errno.EAGAIN, "in use by another live process: wait for it, or give another directory", str(directory)
-        ) from None
-    return file

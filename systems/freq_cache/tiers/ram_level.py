@@ -1,16 +1,16 @@
 """A file tier with a level of RAM: rows that left the slots keep their records there until others take their places."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.tiers.file import Decided, FileTier, Initialize
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.ram_index import IN_RAM, Int32s, Ints, Keys, RamIndex, Sums
 
 _CHUNK = 1 << 14
@@ -25,7 +25,7 @@ class RamTier(FileTier):
     changed, many at a time. A commit writes all that changed, so a crash loses nothing that was committed. Rows that
     leave the slots unchanged, as those of evaluated batches do, are not offered and do not enter.
 
-    Args: as `FileTier`, and
+    Args: those of `FileTier`, and
         ram_bytes: Of records and of the index of their places.
         keys: Of rows that leave the slots: the lowest lose their places first, and of equal ones who has it longest.
             Called on the thread that writes rows back.
@@ -35,18 +35,14 @@ class RamTier(FileTier):
         self,
         directory: Path,
         *,
-        rows: int,
-        layout: RowLayout,
         ram_bytes: int,
         keys: Keys | None = None,
-        initialize: Initialize | None = None,
-        decided: Decided = lambda _: False,
-        name_of: Callable[[int], str] = "row {}".format,
+        **choices: Any,  # noqa: ANN401 - of several types
     ) -> None:
-        super().__init__(directory, rows=rows, layout=layout, initialize=initialize, decided=decided, name_of=name_of)
-        self.ram_rows = max(1, min(rows, ram_bytes // (layout.record_bytes + RamIndex.BYTES)))
+        super().__init__(directory, **choices)
+        self.ram_rows = max(1, min(self.rows, ram_bytes // (self.layout.record_bytes + RamIndex.BYTES)))
         self._index = RamIndex(self.ram_rows, self._codes, keys=keys)
-        self._records = layout.empty(self.ram_rows)
+        self._records = self.layout.empty(self.ram_rows)
         self._moving = threading.Lock()
         """Held by the thread that looks up or changes who has which place."""
 
@@ -69,7 +65,7 @@ class RamTier(FileTier):
 
     def evict(self, rows: Tensor, records: Tensor) -> None:
         with self._writing:
-            self._finish_if_decided()
+            self._settle()
             with self._moving:
                 held, own = self._held(rows)
                 self._index.keep_out(own.numpy())

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from systems.freq_cache.compiled import compiled
 from systems.freq_cache.tiers.blocks import STAGING_BYTES, Bytes, Ints, Lane, open_blocks
-from systems.freq_cache.tiers.row_map import REMEDY, DamagedTier, Sums
+from systems.freq_cache.tiers.manifest import Damaged
+from systems.freq_cache.tiers.row_map import REMEDY, Sums
 
 _KEPT = np.uint64(48)
 """The checksum is the bits of the sum from this one on: 16."""
@@ -61,7 +62,7 @@ class RowFile:
 
         Raises:
             OSError: a record could not be read.
-            DamagedTier: one is not what was written.
+            Damaged: one is not what was written.
         """
         lane = self._blocks.reading
         order = np.argsort(positions)
@@ -72,7 +73,7 @@ class RowFile:
                 bad = _copy_out(*words, places[part], sums[part], self._factors)
                 if bad >= 0:
                     row, place = int(rows[part[bad]]), positions[part[bad]] * self._record_bytes
-                    raise DamagedTier(
+                    raise Damaged(
                         f"{self.path}: the record of {self._name_of(row)}, at byte {place}, is not what was written, "
                         f"its checksum does not match: {REMEDY}"
                     )

@@ -7,10 +7,11 @@ import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection, commits
+from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import RowMover
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.pipeline import PlanningFailed
+from systems.freq_cache.tiers import commits
 
 ROWS, DIM, IDS = 200, 4, 16
 
