@@ -15,8 +15,8 @@ from systems.freq_cache.cache.mover import BatchMover
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout, width_of
+from systems.freq_cache.tiers.manifest import SUM_BYTES
 from systems.freq_cache.tiers.ram_index import RamIndex
-from systems.freq_cache.tiers.row_map import SUM_BYTES
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """Type of weights in the slow tier by name; None: the type of the slots, not compressed."""

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from systems.freq_cache.tiers.file import FileTier, SavedMap
-from systems.freq_cache.tiers.manifest import JSON, Damaged, read_manifest, sync_directory, write_manifest
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.manifest import JSON, Damaged, SavedMap, read_manifest, sync_directory, write_manifest
 
 _NAME, _VERSION = "commits", 4
 

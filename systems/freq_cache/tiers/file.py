@@ -15,19 +15,18 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.manifest import Damaged, sync_directory
-from systems.freq_cache.tiers.row_file import RowFile, put_codes
-from systems.freq_cache.tiers.row_map import (
-    MOST_POSITIONS,
+from systems.freq_cache.tiers.manifest import (
     REMEDY,
     Codes,
-    Positions,
+    Damaged,
     SavedMap,
     Sums,
     empty_map,
     load_map,
     save_map,
+    sync_directory,
 )
+from systems.freq_cache.tiers.row_file import RowFile, put_codes
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
 Initialize = Callable[[Tensor], Tensor]
@@ -36,6 +35,13 @@ Initialize = Callable[[Tensor], Tensor]
 _MOST_ROWS = 5 * 10**8
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
 _CHUNK = 1 << 20
+
+SPARE = 1 / 3
+"""Share of the log that must be free before free positions are reused."""
+MOST_POSITIONS = (1 << 30) - 1
+"""Maximum positions: of a code's 31 bits one says that the row is in RAM, and one code is for none."""
+
+Ints = npt.NDArray[np.int64]
 
 
 class FileTier(SlowTier):
@@ -141,7 +147,7 @@ class FileTier(SlowTier):
         self._positions.retire(before[before > 0] - 1)
         self.rows_written += len(data)
 
-    def _put(self, rows: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], sums: Sums) -> None:
+    def _put(self, rows: Ints, codes: Ints, sums: Sums) -> None:
         """Note where rows were written in the file, and their checksums."""
         put_codes(self._codes, self._sums, rows, codes, sums)
 
@@ -175,7 +181,7 @@ class FileTier(SlowTier):
             return SavedMap(number=number, positions=self._positions.end, touched=touched, crc32=crc)
 
     def _settle(self) -> None:
-        """Before a write: if the commit counts that a map was saved for, keep what that names from being overwritten."""
+        """Before a write: if the commit counts that a map was saved for, no position of that may be used."""
         if self._saved is None:
             return
         if self._counts(self._saved):
@@ -231,10 +237,10 @@ class FileTier(SlowTier):
             used[chunk[chunk > 0] - 1] = True
         return codes, sums, Positions(end=saved.positions, free=np.flatnonzero(~used))
 
-    def _codes_of(self, rows: Tensor) -> npt.NDArray[np.int64]:
+    def _codes_of(self, rows: Tensor) -> Ints:
         # torch gathers from large arrays several times as fast as numpy
         found = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64)
-        codes: npt.NDArray[np.int64] = found.numpy()
+        codes: Ints = found.numpy()
         return codes
 
     def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
@@ -242,3 +248,59 @@ class FileTier(SlowTier):
         if self._initialize is not None:
             self.layout.set_weights(first, self._initialize(rows[absent]))
         out.index_copy_(0, absent, first)
+
+
+class Positions:
+    """The log's end and the free positions before it.
+
+    Writing at the end costs one long write. Writing to free positions costs a read and a write of every page that has
+    some, so the log first grows until the share `SPARE` of it is free; free positions are then filled in order from
+    the start (Rosenblum and Ousterhout 1992 call it threading the log). At `MOST_POSITIONS` all free positions are used
+    at once.
+    """
+
+    def __init__(self, *, end: int = 0, free: Ints | None = None) -> None:
+        self.end = end
+        self._ready = _NONE if free is None else free
+        self._freed: list[Ints] = []
+        self._retired: list[Ints] = []
+
+    def offer(self, count: int) -> Ints:
+        """Free positions for the first of `count` records, int64, ascending, `count` at most; the others go to the end.
+
+        The caller confirms their use with `take`.
+        """
+        full = self.end + count > MOST_POSITIONS
+        if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
+            return _NONE
+        if full or self._ready.size < count:  # else the rest would go to the end, and the log grow with every round
+            self._ready = np.sort(np.concatenate([self._ready, *self._freed]))
+            self._freed = []
+        return self._ready[:count]
+
+    def take(self, *, offered: int, appended: int) -> None:
+        """Mark the first `offered` of the offered positions, and `appended` positions at the end, as used."""
+        self._ready = self._ready[offered:]
+        self.end += appended
+
+    def release(self, positions: Ints) -> None:
+        """Free positions at once: no committed map contains them."""
+        if positions.size:
+            self._freed.append(positions)
+
+    def retire(self, positions: Ints) -> None:
+        """Free positions after the next commit: the committed map contains them."""
+        if positions.size:
+            self._retired.append(positions)
+
+    def commit(self) -> None:
+        """Free the retired positions, which no committed map contains any more."""
+        self._freed += self._retired
+        self._retired = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self._ready, *self._freed, *self._retired))
+
+
+_NONE: Ints = np.empty(0, dtype=np.int64)

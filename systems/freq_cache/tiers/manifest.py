@@ -1,18 +1,35 @@
-"""Files that are on the drive as a whole or not at all: a manifest in JSON, with a checksum, and the files it names.
+"""What a commit leaves on the drive: a manifest in JSON, with a checksum, and the files that it names, as maps of rows.
 
 Those are written first. Then the manifest takes the place of the last one, in one step.
+
+A map says where the rows of a file tier are: it is the int32 codes of all rows followed by the uint16 checksums of
+their records or, where that is shorter, row, code and checksum of each row that has been written. A row's code is 0 if
+it was never written, else its position + 1. Numbers are little-endian.
 """
 
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
+Codes = npt.NDArray[np.int32]
+Sums = npt.NDArray[np.uint16]
+
+SUM_BYTES = 2
+"""Bytes of the checksum of a row's record, in memory and in a map."""
+REMEDY = "restore the directory from a copy, or give an empty one to start anew"
+
 _CHECKSUM = "crc32"
+_ENTRY = np.dtype([("row", "<i4"), ("code", "<i4"), ("sum", "<u2")])
+_CHUNK = 1 << 20
 
 
 class Damaged(ValueError):
@@ -88,7 +105,7 @@ def read_manifest(path: Path, *, version: int, remedy: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # not what is written there
         raise Damaged(f"{path} is damaged ({error}): {remedy}") from error
     if found != version:
-        raise ValueError(f"{path} is of version {found}, this code reads {version}: load it with the code that wrote it")
+        raise ValueError(f"{path} is of version {found}, this code reads {version}: use the code that wrote it")
     if checksum != _checksum(content):
         raise Damaged(f"{path} is damaged, its checksum does not match: {remedy}")
     return content
@@ -96,3 +113,76 @@ def read_manifest(path: Path, *, version: int, remedy: str) -> dict[str, Any]:
 
 def _checksum(content: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedMap:
+    """What a manifest says of a map.
+
+    Attributes:
+        number: Number of its commit.
+        positions: Records of the row file up to the last that is in use.
+        touched: Rows that have been written.
+        crc32: Checksum of the map.
+    """
+
+    number: int
+    positions: int
+    touched: int
+    crc32: int
+
+
+def save_map(path: Path, codes: Callable[[int, int], Codes], sums: Sums, *, touched: int) -> int:
+    """Write a map to the drive, and return its checksum.
+
+    The name is on the drive only after `sync_directory`. `codes`: gives the codes of the rows from one on to before
+    another, int32, whose signs are ignored. `sums`: uint16 `[rows]`, checksums of the records of written rows.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    return write_synced(path, _parts(codes, sums, in_entries=_in_entries(sums.size, touched)))
+
+
+def load_map(path: Path, saved: SavedMap, *, rows: int) -> tuple[Codes, Sums]:
+    """Read a map back: the codes, int32 `[rows]`, none negative, and the checksums, uint16 `[rows]`.
+
+    Raises:
+        Damaged: the file is not what was written.
+        OSError: it cannot be read.
+    """
+    if not path.is_file() or checksum_of(path) != saved.crc32:
+        raise Damaged(f"{path} is missing or damaged, its checksum does not match: {REMEDY}")
+    with path.open("rb") as file:
+        if not _in_entries(rows, saved.touched):
+            return np.fromfile(file, "<i4", rows), np.fromfile(file, "<u2", rows)
+        codes, sums = empty_map(rows)
+        for start in range(0, saved.touched, _CHUNK):
+            entries = np.fromfile(file, _ENTRY, min(_CHUNK, saved.touched - start))
+            codes[entries["row"]], sums[entries["row"]] = entries["code"], entries["sum"]
+    return codes, sums
+
+
+def empty_map(rows: int) -> tuple[Codes, Sums]:
+    """Codes and checksums of rows that were never written. Pages of zeros take no memory before they are written."""
+    return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.uint16)
+
+
+def _in_entries(rows: int, touched: int) -> bool:
+    """Whether only the written rows are in a map."""
+    return touched * _ENTRY.itemsize < rows * (_ENTRY["code"].itemsize + SUM_BYTES)
+
+
+def _parts(codes: Callable[[int, int], Codes], sums: Sums, *, in_entries: bool) -> Iterator[bytes]:
+    for start in range(0, sums.size, _CHUNK):
+        chunk = np.abs(codes(start, min(start + _CHUNK, sums.size)))
+        if not in_entries:
+            yield chunk.astype("<i4").tobytes()
+            continue
+        written = np.flatnonzero(chunk)
+        entries = np.empty(written.size, _ENTRY)
+        entries["row"], entries["code"], entries["sum"] = start + written, chunk[written], sums[start + written]
+        yield entries.tobytes()
+    if not in_entries:
+        for start in range(0, sums.size, _CHUNK):
+            yield sums[start : start + _CHUNK].astype("<u2").tobytes()
