@@ -3,18 +3,12 @@
 `tests/virtual_cuda/test_orders.py` has the same on a device that does everything as late as it may.
 """
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from systems import registry
 from systems.contract import OptimizerKind
 from systems.freq_cache import arguments
-from systems.freq_cache.cache.mover import Writer
-from systems.freq_cache.cache.staging import D2HCopy
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train
 
 pytest.importorskip("triton")
@@ -54,22 +48,6 @@ def test_rows_and_state_are_those_of_the_staged_way_bit_for_bit(
     (by_device, rows_by_device), (staged, rows_staged) = found
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(by_device, staged, strict=True))
     assert_same(rows_by_device, rows_staged)
-
-
-def test_who_waits_for_rows_that_the_device_writes_waits_for_it() -> None:
-    waited: list[str] = []
-    writer = Writer(HostTier(rows=1, layout=RowLayout(4, torch.float32, {})), None)
-    for number in range(3):
-        event = SimpleNamespace(synchronize=lambda number=number: waited.append(number))
-        writer.write(torch.tensor([0]), D2HCopy(torch.empty(0, 4), event, home=True), batch=number)
-        assert writer.landed == number - 1
-        writer.moved(number)
-        assert writer.landed == number  # for the device, which keeps the order
-    assert (waited, writer.pending_bytes) == ([], 0)
-    writer.wait(1)
-    assert waited == [2]  # the device writes in order: behind the last it has written all
-    writer.wait()
-    assert waited == [2]
 
 
 def test_it_is_refused_where_the_device_does_not_see_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,18 +25,6 @@ def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> No
     assert len(rooms) == 1
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_index_costs_at_most_eight_bytes_per_row(name: str) -> None:
-    rows = 1_000_000
-    policy, _ = same_policies(name, range(rows))
-    planner = Planner(rows=rows, slots=rows // 100, policy=policy)
-    planner.warm_up()
-    for batch in zipf_batches(rows, 50, 2_000, seed=6):
-        planner.announce(planner.distinct(ids_of(batch, [0])), changes=True)
-        planner.plan()
-    assert planner.index_bytes <= 8 * rows
-
-
 def test_more_rows_than_the_index_can_number_are_refused() -> None:
     with pytest.raises(ValueError, match="2\\^31"):
         Planner(rows=2**31 - 10, slots=100, policy=LRU())
