@@ -27,14 +27,9 @@ def batch(step: int, tables: tuple[EmbeddingBagConfig, ...] = TABLES) -> KeyedJa
 
 def train(collection: CachedEmbeddingBagCollection, steps: range) -> None:
     """Train with as many batches announced as may be, and none left over."""
-    tables = tuple(collection.spec.tables)
-    batches = [batch(step, tables) for step in steps]
-    announced = 0
-    for at, step in enumerate(steps):
-        while collection.look_ahead and announced < min(at + 1 + collection.look_ahead, len(batches)):
-            collection.prefetch(batches[announced])
-            announced += 1
-        learn(collection(batches[at]).values(), step)
+    batches = [batch(step, tuple(collection.spec.tables)) for step in steps]
+    for step, features in zip(steps, collection.announced(batches), strict=True):
+        learn(collection(features).values(), step)
 
 
 def frequencies(**changed: Tensor) -> dict[str, Tensor]:
