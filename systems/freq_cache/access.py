@@ -19,7 +19,7 @@ from systems.freq_cache.arguments import FusedOptimizer
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.checkpoint import StreamedRows, streamed
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.tiers.commits import Commits
+from systems.freq_cache.tiers.commits import JSON, Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.threads import Worker
 
@@ -231,9 +231,9 @@ class KeptRows(EmbeddingSystem):
         if self._commits is None:
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
         self.flush()
-        tiers = [cast(FileTier, cache.tier) for cache in self.caches]  # rows in a directory have no other
-        hyper, steps = self.fused_optimizer.hyper, [cache.pool.steps for cache in self.caches]
-        self._commits.commit(tiers, {"hyper": {**hyper}, "steps": [*steps]})
+        saves = [cast(FileTier, cache.tier).save_map for cache in self.caches]  # rows in a directory have no other tier
+        steps: list[JSON] = [cache.pool.steps for cache in self.caches]
+        self._commits.commit(saves, {"hyper": {**self.fused_optimizer.hyper}, "steps": steps})
 
     def optimizer_steps(self, table: str) -> int:
         return self._cache_of_table[table].pool.steps

@@ -16,9 +16,8 @@ from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.sizing import CacheSpec
-from systems.freq_cache.tiers.commits import Commits
+from systems.freq_cache.tiers.commits import JSON, Commits
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.manifest import JSON
 from systems.freq_cache.tiers.ram_level import RamTier
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker

@@ -23,7 +23,7 @@ from torchrec import EmbeddingBagConfig
 from systems.answers import Rows
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.manifest import (
+from systems.freq_cache.tiers.commits import (
     Damaged,
     checksum_of,
     read_manifest,

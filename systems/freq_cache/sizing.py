@@ -15,7 +15,7 @@ from systems.freq_cache.cache.mover import BatchMover
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout, width_of
-from systems.freq_cache.tiers.manifest import SUM_BYTES
+from systems.freq_cache.tiers.commits import SUM_BYTES
 from systems.freq_cache.tiers.ram_index import RamIndex
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}

@@ -121,7 +121,7 @@ class Tables:
             after_each()
 
     def commit(self, generation: Generation) -> None:
-        self._commits.commit(self.tiers, generation._asdict())
+        self._commits.commit([tier.save_map for tier in self.tiers], generation._asdict())
 
     def close(self) -> None:
         for tier in self.tiers:

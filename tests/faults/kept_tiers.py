@@ -28,7 +28,7 @@ class _Kept(FileTier):
         return extra
 
     def commit(self, extra: Mapping[str, Any]) -> None:
-        self.commits.commit([self], extra)
+        self.commits.commit([self.save_map], extra)
 
     def close(self) -> None:
         super().close()

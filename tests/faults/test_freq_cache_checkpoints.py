@@ -15,8 +15,8 @@ import torch
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.cache.mover import RowMover
-from systems.freq_cache.tiers import manifest as manifests
-from systems.freq_cache.tiers.manifest import Damaged
+from systems.freq_cache.tiers import commits
+from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, close, plain_after, started, train
 
@@ -115,7 +115,7 @@ def test_any_byte_of_a_checkpoint_that_changes_is_told_or_of_no_weight(saved: Pa
 
 def signed(manifest: dict[str, Any]) -> str:
     """A manifest with its checksum, as somebody else could write it."""
-    return json.dumps({**manifest, "crc32": manifests._checksum(manifest)})
+    return json.dumps({**manifest, "crc32": commits._checksum(manifest)})
 
 
 @pytest.mark.parametrize(

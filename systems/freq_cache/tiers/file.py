@@ -15,7 +15,7 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.manifest import (
+from systems.freq_cache.tiers.commits import (
     REMEDY,
     Codes,
     Damaged,

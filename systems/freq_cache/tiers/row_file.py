@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from systems.freq_cache.compiled import compiled
 from systems.freq_cache.tiers.blocks import STAGING_BYTES, Bytes, Ints, Lane, open_blocks
-from systems.freq_cache.tiers.manifest import REMEDY, Damaged, Sums
+from systems.freq_cache.tiers.commits import REMEDY, Damaged, Sums
 
 _KEPT = np.uint64(48)
 """The checksum is the bits of the sum from this one on: 16."""
