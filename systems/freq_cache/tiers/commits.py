@@ -1,4 +1,4 @@
-"""Commits of a directory of rows, atomic over all its tiers: a manifest in JSON with a checksum, and maps that it names.
+"""Commits of a directory of rows, atomic over its tiers: a manifest in JSON with a checksum, and maps that it names.
 
 Maps are written first. Then the manifest takes the place of the last one, in one step.
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.commits import (
     REMEDY,
     Codes,
@@ -26,6 +25,7 @@ from systems.freq_cache.tiers.commits import (
     save_map,
     sync_directory,
 )
+from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile, put_codes
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
