@@ -22,7 +22,6 @@ from torchrec import EmbeddingBagConfig
 
 from systems.answers import Rows
 from systems.freq_cache.cache.cache import Cache
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.commits import (
     Damaged,
     checksum_of,
@@ -31,6 +30,7 @@ from systems.freq_cache.tiers.commits import (
     write_manifest,
     write_synced,
 )
+from systems.freq_cache.tiers.layout import RowLayout
 from systems.spec import check_hyper_parameters
 
 MANIFEST = "manifest.json"
