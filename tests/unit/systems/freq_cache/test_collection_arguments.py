@@ -46,6 +46,7 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"seed": -1}, "seed -1"),
         ({"pinned": True, "directory": "somewhere"}, "give directory or pinned, not both"),
         ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
+        ({"copy_engine": "device"}, r"pin them \(tier=pinned\)"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:

@@ -50,18 +50,6 @@ def test_state_dict_is_that_of_an_embedding_bag_collection_both_ways() -> None:
     torch.testing.assert_close(evaluate(ours, features), theirs(features).values().detach(), rtol=1e-3, atol=1e-3)
 
 
-def test_optimizer_state_stands_beside_the_weights() -> None:
-    first, second = built(optimizer=ADAGRAD), built(optimizer=ADAGRAD, cache_ratio=0.8)
-    train(first, range(3))
-    saved = first.state_dict()
-    names = set(EmbeddingBagCollection(tables=list(TABLES)).state_dict())
-    assert set(saved) == names | {name.replace(".weight", ".sum") for name in names}
-    second.load_state_dict(saved, strict=True)
-    for collection in (first, second):
-        train(collection, range(3, 6))
-    assert_same(snapshot(first), snapshot(second))
-
-
 def test_policy_of_ones_own_is_made_for_the_rows_of_each_cache() -> None:
     asked: list[int] = []
     built(policy=lambda rows: asked.append(rows) or LRU())

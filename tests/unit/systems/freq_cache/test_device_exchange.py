@@ -6,13 +6,11 @@
 import pytest
 import torch
 
-from systems import registry
 from systems.contract import OptimizerKind
 from systems.freq_cache import arguments
 from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train
 
 pytest.importorskip("triton")
-VARIANT = "freq_cache[copy_engine=device,tier=pinned]"
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +47,3 @@ def test_rows_and_state_are_those_of_the_staged_way_bit_for_bit(
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(by_device, staged, strict=True))
     assert_same(rows_by_device, rows_staged)
 
-
-def test_it_is_refused_where_the_device_does_not_see_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    system = registry.load(registry.Variant.parse(VARIANT))
-    _, spec = spec_of(VARIANT, device=torch.device("cpu"))
-    assert "for a GPU" in system.support(spec).reason
-    _, spec = spec_of("freq_cache[copy_engine=device]", device=torch.device("cpu"))
-    assert "pin them (tier=pinned)" in system.support(spec).reason

@@ -191,18 +191,6 @@ def test_announced_batch_is_known_in_another_object_and_another_order_of_keys() 
     assert_same(snapshot(ours), plain.rows())
 
 
-def test_batch_with_other_ids_is_served_before_the_announced_ones() -> None:
-    ours = built(look_ahead=2)
-    plain = Plain(ours)
-    first = batch(0)
-    ours.prefetch(first)
-    for step, features in ((1, batch(1)), (0, copied(first))):
-        learn(ours(features).values(), step)
-        plain.train(range(step, step + 1))
-    assert ours._pipeline.announced == 0
-    assert_same(snapshot(ours), plain.rows())
-
-
 class Model(torch.nn.Module):
     def __init__(self, embeddings: Any, chosen: Any = lambda found: found.values()) -> None:
         super().__init__()
