@@ -60,7 +60,7 @@ class Pipeline:
         )
         self._coming: deque[Coming] = deque()
         self._withdrawing = False
-        self._chosen = self._warm = False
+        self._chosen = False
         self._changing = False
         self._failure: Exception | None = None
 
@@ -76,8 +76,6 @@ class Pipeline:
 
     def warm_up(self) -> None:
         """Fill the caches with the rows that their policies rank highest. Only the first call does anything."""
-        if self._warm:
-            return
 
         def choose() -> None:
             for cache in self._caches:
@@ -88,7 +86,6 @@ class Pipeline:
             self._change_here(choose)
         for cache in self._caches:
             cache.fill()
-        self._warm = True
 
     def announce(self, features: KeyedJaggedTensor) -> None:
         """Announce a batch after all others, and plan the batches that are now due.

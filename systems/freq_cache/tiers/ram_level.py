@@ -145,8 +145,9 @@ class RamTier(FileTier):
             self._log(_long(rows[chunk]), self._records[_long(dirty[chunk])])
 
     def _count_as_committed(self) -> None:
-        super()._count_as_committed()
-        self._index.committed()
+        with self._moving:  # else a code could come out of the index meanwhile, and keep its sign
+            super()._count_as_committed()
+            self._index.committed()
 
 
 def _long(numbers: Int32s | Ints) -> Tensor:
