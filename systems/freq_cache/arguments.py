@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -23,7 +23,6 @@ from systems.contract import (
     row_type_of,
 )
 from systems.freq_cache import sizing
-from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.sizing import CacheSpec
 from systems.spec import check_hyper_parameters
 
@@ -93,51 +92,67 @@ def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes
     return budgets[0]
 
 
-def check(spec: CacheSpec) -> None:
-    """Refuse arguments that a collection does not support, in addition to `support`.
+def refused(spec: CacheSpec) -> str:
+    """Reason why no cache can be built from a spec, with what to change; empty if it can."""
+    return next(_refusals(spec), "")
 
-    Raises:
-        ValueError: the message says what to change.
-    """
+
+def _refusals(spec: CacheSpec) -> Iterator[str]:
     look_ahead, lookups = spec.look_ahead, spec.lookups_per_backward
+    on_cpu, in_file, by_device = spec.device.type == "cpu", spec.tier == "file", spec.copy_engine == "device"
+    for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
+        if isinstance(given := getattr(spec, name), str) and given not in known:
+            yield f"{name} '{given}' is none of {', '.join(known)}"
     if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
-        raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
+        yield f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}"
     if lookups < 1:
-        raise ValueError(f"lookups_per_backward of {lookups} is less than 1")
+        yield f"lookups_per_backward of {lookups} is less than 1"
     if not 0 <= spec.batch_lookups * lookups <= _MOST_IDS:
-        raise ValueError(
+        yield (
             f"batch_lookups of {spec.batch_lookups:,} with lookups_per_backward of {lookups:,} is outside 0 to "
             f"{_MOST_IDS:,} ids"
         )
     if spec.device.type == "meta":
-        raise ValueError(
+        yield (
             "rows are no parameters that another device could take over later: give the device that looks them up, "
             "also where the model around is built on meta"
         )
-    for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
-        if isinstance(given := getattr(spec, name), str) and given not in known:
-            raise ValueError(f"{name} '{given}' is none of {', '.join(known)}")
     for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", spec.cache_rows)):
         if unknown := sorted(set(tables) - {table.name for table in spec.tables}):
-            raise ValueError(f"{argument} names no table of the collection: {', '.join(unknown)}")
+            yield f"{argument} names no table of the collection: {', '.join(unknown)}"
     if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
-        raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
-    if spec.cache_rows and isinstance(spec.budget, DeviceBytes | HostBytes):
-        needed = sizing.least_bytes(spec)
-        if needed > spec.budget.total_bytes:
-            raise ValueError(
-                f"a budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
-                f"works is {needed:,} bytes"
-            )
-    if spec.policy == "static" and spec.frequencies is not None:
-        _check_frequencies(spec.frequencies, spec.tables)
-    check_first_rows(spec.tables, spec.seed)
+        yield f"cache_rows must be at least 1: {', '.join(empty)}"
+    if spec.policy == "static" and spec.frequencies is None:
+        yield "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
+    if spec.tier == "pinned" and on_cpu:
+        yield "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host"
+    if by_device and spec.tier != "pinned":
+        yield "copy_engine=device is for rows that the device sees: pin them (tier=pinned), or leave it at staged"
+    if by_device and find_spec("triton") is None:
+        yield "copy_engine=device needs Triton, which CUDA builds of torch bring: install it, or leave it at staged"
+    if isinstance(spec.budget, HostBytes) and not (in_file and on_cpu):
+        yield "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file"
+    if spec.ram_bytes and (not in_file or isinstance(spec.budget, HostBytes)):
+        yield "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes"
+    if spec.ram_bytes < 0:
+        yield "ram_bytes is a number of bytes, 0 or more"
+    if on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables):
+        yield "fbgemm decays no rows on a CPU: leave weight_decay at 0"
+    half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
+    if half and spec.row_error:
+        yield f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}"
 
 
-def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse frequencies by which policy `static` cannot rank rows."""
-    for table in tables:
-        found = frequencies.get(table.name)
+def check_frequencies(spec: CacheSpec) -> None:
+    """Refuse frequencies by which policy `static` cannot rank rows.
+
+    Raises:
+        ValueError: the message names the table.
+    """
+    if spec.policy != "static" or spec.frequencies is None:
+        return
+    for table in spec.tables:
+        found = spec.frequencies.get(table.name)
         if found is None:
             raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {table.name}")
         if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
@@ -147,51 +162,6 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
             )
         if found.numel() and int(found.min()) < 0:
             raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
-
-
-def refused(spec: CacheSpec) -> str:
-    """Reason why no cache can be built from a spec; empty if it can."""
-    half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
-    on_cpu, tier, copy_engine = spec.device.type == "cpu", spec.tier, spec.copy_engine
-    reasons = (
-        (
-            spec.policy == "static" and spec.frequencies is None,
-            "policy=static ranks rows by id frequencies: give them, or use policy=lfu",
-        ),
-        (
-            tier == "pinned" and on_cpu,
-            "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host",
-        ),
-        (
-            copy_engine == "device" and tier != "pinned",
-            "copy_engine=device is for rows that the device sees: pin them (tier=pinned), or leave it at staged",
-        ),
-        (
-            copy_engine == "device" and find_spec("triton") is None,
-            "copy_engine=device needs Triton, which comes with CUDA builds of torch: install it, or leave it at staged",
-        ),
-        (
-            isinstance(spec.budget, HostBytes) and not (tier == "file" and on_cpu),
-            "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file",
-        ),
-        (
-            spec.ram_bytes and (tier != "file" or isinstance(spec.budget, HostBytes)),
-            "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes",
-        ),
-        (
-            spec.ram_bytes < 0,
-            "ram_bytes is a number of bytes, 0 or more",
-        ),
-        (
-            on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables),
-            "fbgemm decays no rows on a CPU: leave weight_decay at 0",
-        ),
-        (
-            half and spec.row_error,
-            f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}",
-        ),
-    )
-    return next((words for refuses, words in reasons if refuses), "")
 
 
 Values = Mapping[str, float]

@@ -25,6 +25,7 @@ from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.plan import counters_of
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.sizing import CacheSpec
 from systems.freq_cache.tiers.commits import Commits
@@ -114,8 +115,9 @@ class CachedTables(KeptRows):
         )
 
     def _build(self, spec: CacheSpec) -> None:
-        arguments.check(spec)
         super().__init__(spec)
+        arguments.check_frequencies(spec)
+        check_first_rows(spec.tables, spec.seed)
         kept, look_ahead = spec.directory, spec.look_ahead
         self._groups = sizing.groups_of(spec)
         groups = self._groups.groups
