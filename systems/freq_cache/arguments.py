@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchrec import EmbeddingBagConfig
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
