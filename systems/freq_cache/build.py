@@ -75,7 +75,7 @@ def build_cache(
             lookups_per_backward=together,
         )
     except BaseException:
-        tier.close()  # unlocks its directory
+        tier.close()
         raise
 
 
