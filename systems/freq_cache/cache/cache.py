@@ -16,7 +16,7 @@ from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.cache.uncached import Inference, Overflow
+from systems.freq_cache.cache.uncached import Overflow
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
 
@@ -74,7 +74,6 @@ class Cache:
         self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
         self._rows = RowMover(tier, transfer)
         self._overflow = Overflow(self.pool, make_pool, self._rows, self.writer, remedy)
-        self._inference = Inference(planner, self.pool, self._rows, group.tables[0].pooling)
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
@@ -161,9 +160,7 @@ class Cache:
             pool = self._overflow.look_up(plan, self.traffic, alone=alone)
             pool.set_hyper_parameters(self._hyper)
             slots = self._rows.transfer.to_device(torch.from_numpy(plan.inverse))
-        if weights is not None:
-            weights = weights.to(slots.device, non_blocking=True)
-        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
+        pooled = self._pooled(pool, slots, offsets if offsets.numel() else None, weights)
         self._together.looked_up(plan.batch)
         return pooled
 
@@ -175,11 +172,20 @@ class Cache:
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
-        ids = self.ids_of(part)
-        self.distinct(ids)
+        ids, to_device = self.ids_of(part), self._rows.transfer.to_device
+        distinct = self.distinct(ids)
         self.fill()
-        self.writer.wait()
-        return self._inference.look_up(ids, part.weights_or_none())
+        pool = self._overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))
+        if self._overflow.remedy is not None:
+            self._overflow.pool = None  # a budget has room for it in this call alone
+        slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets.astype(np.int32))
+        return self._pooled(pool, to_device(slots), to_device(offsets), part.weights_or_none())
+
+    @staticmethod
+    def _pooled(pool: SlotTable, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
+        if weights is not None:
+            weights = weights.to(slots.device, non_blocking=True)
+        return pool.look_up(slots, offsets, weights)
 
     @property
     def bypassed(self) -> bool:
