@@ -1,6 +1,5 @@
 """Building the caches of a collection from its spec: one for each group of tables that share slots."""
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -18,7 +17,6 @@ from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.sizing import CacheSpec
 from systems.freq_cache.tiers.commits import JSON, Commits
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.ram_level import RamTier
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
 
@@ -95,10 +93,7 @@ def _tier(spec: CacheSpec, group: Group, policy: Policy, commits: Commits | None
     layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
     initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
     if spec.directory is not None and commits is not None:
-        share = sizing.ram_bytes_of(spec) * rows // spec.rows
-        level = partial(RamTier, ram_bytes=share, keys=policy.keys_of_evicted)
-        kind: Callable[..., FileTier] = level if share else FileTier
-        return kind(
+        return FileTier(
             spec.directory / f"cache_{number}",
             rows=rows,
             layout=layout,
@@ -106,6 +101,8 @@ def _tier(spec: CacheSpec, group: Group, policy: Policy, commits: Commits | None
             saved=commits.saved[number],
             counts=commits.counts,
             name_of=partial(_name_of, group),
+            ram_bytes=sizing.ram_bytes_of(spec) * rows // spec.rows,
+            keys=policy.keys_of_evicted,
         )
     tier = HostTier(rows=rows, layout=layout)
     if spec.tier == "pinned":

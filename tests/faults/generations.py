@@ -1,7 +1,6 @@
 """Tables in a directory, committed generation after generation, whose rows say by whom and when they were written."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from torch import Tensor
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.ram_level import RamTier
 
 BATCHES = 3
 """Writes between two commits. Their rows overlap."""
@@ -99,12 +97,13 @@ class Tables:
         self._tables = tables
         self._commits = Commits(directory, [str(number) for number in range(len(tables))])
         self.tiers = [
-            (partial(RamTier, ram_bytes=table.ram_bytes) if table.ram_bytes else FileTier)(
+            FileTier(
                 directory / f"cache_{number}",
                 rows=table.rows,
                 layout=table.layout,
                 saved=self._commits.saved[number],
                 counts=self._commits.counts,
+                ram_bytes=table.ram_bytes,
             )
             for number, table in enumerate(tables)
         ]

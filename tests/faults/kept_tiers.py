@@ -1,4 +1,4 @@
-"""File tiers that are alone in their directory, and commit as those of a collection do."""
+"""A file tier that is alone in its directory, and commits as those of a collection do."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,10 +6,9 @@ from typing import Any
 
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.ram_level import RamTier
 
 
-class _Kept(FileTier):
+class KeptTier(FileTier):
     """Rows in `cache_0` of a directory, with the directory's commits."""
 
     def __init__(self, directory: Path, **choices: Any) -> None:
@@ -33,11 +32,3 @@ class _Kept(FileTier):
     def close(self) -> None:
         super().close()
         self.commits.close()
-
-
-class KeptTier(_Kept):
-    """A file tier."""
-
-
-class KeptRamTier(_Kept, RamTier):
-    """A file tier with a level of RAM."""

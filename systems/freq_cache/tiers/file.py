@@ -1,4 +1,4 @@
-"""A slow tier on disk: a log of records that survives a crash, for tables larger than RAM."""
+"""A slow tier on disk, for tables larger than RAM: a log of records that survives a crash, with a level of RAM above."""
 
 import errno
 import os
@@ -26,7 +26,8 @@ from systems.freq_cache.tiers.commits import (
     sync_directory,
 )
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_file import RowFile, put_codes
+from systems.freq_cache.tiers.ram_index import IN_RAM, Int32s, Ints, Keys, RamIndex
+from systems.freq_cache.tiers.row_file import MOST_POSITIONS, Positions, RowFile
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
 Initialize = Callable[[Tensor], Tensor]
@@ -35,13 +36,8 @@ Initialize = Callable[[Tensor], Tensor]
 _MOST_ROWS = 5 * 10**8
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
 _CHUNK = 1 << 20
-
-SPARE = 1 / 3
-"""Share of the log that must be free before free positions are reused."""
-MOST_POSITIONS = (1 << 30) - 1
-"""Maximum positions: of a code's 31 bits one says that the row is in RAM, and one code is for none."""
-
-Ints = npt.NDArray[np.int64]
+_FEW = 1 << 14
+"""Rows that are moved between RAM and file at a time."""
 
 
 class FileTier(SlowTier):
@@ -55,6 +51,12 @@ class FileTier(SlowTier):
     was changed, its checksum tells, and the row is refused. Log and map of the largest commit take at most
     `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows rewritten.
 
+    A level of RAM between the slots and the file is exclusive: a row enters it when it leaves the slots, and leaves it
+    when a batch that trains takes it back, for then the slots have the only copy that counts. A row that loses its
+    place is written to the file if it changed, many at a time. A commit writes all that changed, so a crash loses
+    nothing that was committed. Rows that leave the slots unchanged, as those of evaluated batches do, are not offered
+    and do not enter.
+
     Args:
         directory: Made if it does not exist; nobody else may have it.
         rows: 500 million at most.
@@ -63,6 +65,9 @@ class FileTier(SlowTier):
         counts: Whether the commit of a number counts, whose map was saved.
         initialize: First weights of rows, called from any thread; default: zero.
         name_of: A row in words, for messages.
+        ram_bytes: Of the level of RAM, for records and the index of their places; 0: there is none.
+        keys: Of rows that leave the slots: the lowest lose their places first, and of equal ones who has it longest.
+            Called on the thread that writes rows back.
 
     Attributes:
         direct: The file is read and written past the page cache.
@@ -83,6 +88,8 @@ class FileTier(SlowTier):
         counts: Callable[[int], bool] = lambda _: False,
         initialize: Initialize | None = None,
         name_of: Callable[[int], str] = "row {}".format,
+        ram_bytes: int = 0,
+        keys: Keys | None = None,
     ) -> None:
         super().__init__(rows=rows, layout=layout)
         if rows > _MOST_ROWS:
@@ -93,12 +100,18 @@ class FileTier(SlowTier):
         self._saved: int | None = None
         """Number of the commit that a map was last saved for, until it is known whether that counts."""
         self._writing = threading.Lock()
+        self._moving = threading.Lock()
+        """Held by the thread that looks up or changes which row has which place in RAM."""
         self._lost = False
         self.rows_read = self.rows_written = 0
         if not directory.exists():
             directory.mkdir(parents=True)
             sync_directory(directory.parent)
         self._codes, self._sums, self._positions = self._restored(saved)
+        if ram_bytes:
+            self.ram_rows = max(1, min(rows, ram_bytes // (layout.record_bytes + RamIndex.BYTES)))
+        self._index = RamIndex(self.ram_rows, self._codes, keys=keys)
+        self._records = layout.empty(self.ram_rows)
         with ExitStack() as opened:
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes, name_of=name_of)
             self.direct = self._file.direct
@@ -114,42 +127,81 @@ class FileTier(SlowTier):
             self._opened = opened.pop_all()
 
     def read(self, rows: Tensor, out: Tensor) -> None:
-        codes = self._codes_of(rows)
-        self.rows_read += codes.size
-        written = np.flatnonzero(codes)
-        if written.size < codes.size:
-            self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
-        records: npt.NDArray[np.uint8] = out.view(torch.uint8).numpy()
-        wanted = rows.numpy()[written]
-        self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=wanted, sums=self._sums[wanted])
+        if not self.ram_rows:
+            self._read_file(rows, out)
+            return
+        with self._moving:
+            held, places = self._held(rows)
+            out.index_copy_(0, held, self._records.index_select(0, places))
+            self.ram_rows_read += held.numel()
+        others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
+        records = self.layout.empty(others.numel())
+        self._read_file(rows[others], records)
+        out.index_copy_(0, others, records)
 
     def write(self, rows: Tensor, records: Tensor) -> None:
         with self._writing:
             self._settle()
             self._log(rows, records)
+        if self.ram_rows:
+            with self._moving:
+                _, places = self._held(rows)
+                self._index.vacate(places.numpy())
+                self._index.give_back(places.numpy())
 
-    def _log(self, rows: Tensor, records: Tensor) -> None:
-        """Write records to the file, as `write`, which holds the lock."""
-        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
-        before = self._codes_of(rows)
-        offered = self._positions.offer(len(data))
-        end, appended = self._positions.end, len(data) - offered.size
-        if end + appended > MOST_POSITIONS:
-            raise OSError(errno.EFBIG, "has no room for more rows: commit", str(self._file.path))
-        at_end = self._file.append(end, data[offered.size :])
-        sums = np.concatenate([self._file.write(offered, data[: offered.size]), at_end])
-        # in this order an interrupt wastes positions at worst
-        self._positions.take(offered=offered.size, appended=appended)
-        after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
-        # negative: written since the last commit
-        self._put(rows.numpy(), -after, sums)
-        self._positions.release(-before[before < 0] - 1)
-        self._positions.retire(before[before > 0] - 1)
-        self.rows_written += len(data)
+    def evict(self, rows: Tensor, records: Tensor) -> None:
+        if not self.ram_rows:
+            self.write(rows, records)
+            return
+        with self._writing:
+            self._settle()
+            with self._moving:
+                held, own = self._held(rows)
+                self._index.keep_out(own.numpy())
+                chosen = self._index.choose(rows.numel() - held.numel())
+                dirty = self._index.dirty(chosen)
+                leaving = _long(self._index.rows_at(dirty))
+            try:
+                if dirty.size:
+                    self._log(leaving, self._records[_long(dirty)])
+                others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
+                entering = torch.cat([held, others[: chosen.size]])
+                places = torch.cat([own, torch.from_numpy(chosen)])
+                with self._moving:
+                    self._index.vacate(chosen)
+                    self._records.index_copy_(0, places.long(), records[entering])
+                    self._index.enter(rows[entering].to(torch.int32).numpy(), places.numpy(), dirty=True)
+            except BaseException:
+                with self._moving:
+                    self._index.give_back(np.concatenate([chosen, own.numpy()]))
+                raise
+            rest = others[chosen.size :]
+            if rest.numel():  # batches that are not moved yet take all other places
+                self._log(rows[rest], records[rest])
 
-    def _put(self, rows: Ints, codes: Ints, sums: Sums) -> None:
-        """Note where rows were written in the file, and their checksums."""
-        put_codes(self._codes, self._sums, rows, codes, sums)
+    def take(self, rows: Tensor, batch: int) -> None:
+        if self.ram_rows:
+            with self._moving:
+                self._index.take(self._held(rows)[1].numpy(), batch)
+
+    def moved(self, batch: int) -> None:
+        if self.ram_rows:
+            with self._moving:
+                self._index.moved(batch)
+
+    def keep(self, rows: Tensor) -> None:
+        for start in range(0, rows.numel(), _FEW):
+            part = rows[start : start + _FEW]
+            part = part[_long(np.flatnonzero(self._codes_of(part)))]  # first weights need not be kept
+            with self._moving:
+                part = torch.from_numpy(np.delete(part.numpy(), self._held(part)[0].numpy()))
+                chosen = self._index.choose(part.numel(), vacant=True)
+            part = part[: chosen.size]
+            records = self.layout.empty(part.numel())
+            self._read_file(part, records)
+            with self._moving:
+                self._records[_long(chosen)] = records
+                self._index.enter(part.to(torch.int32).numpy(), chosen, dirty=False)
 
     def save_map(self, number: int) -> SavedMap:
         """Bring what has been written so far to the drive, and a map of it, for a commit of this number.
@@ -166,7 +218,12 @@ class FileTier(SlowTier):
                 raise OSError(
                     errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
                 )
-            self._write_dirty()
+            with self._moving:
+                dirty = self._index.dirty()
+                rows = self._index.rows_at(dirty)
+            for start in range(0, dirty.size, _FEW):
+                chunk = slice(start, start + _FEW)
+                self._log(_long(rows[chunk]), self._records[_long(dirty[chunk])])
             try:
                 self._file.sync()
             except OSError:
@@ -180,52 +237,72 @@ class FileTier(SlowTier):
             self._saved = number
             return SavedMap(number=number, positions=self._positions.end, touched=touched, crc32=crc)
 
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
+        weights = self.layout.weight_bytes
+        held = (self._codes, self._sums, self._positions, self._file, self._index)
+        found = {
+            (Tier.DISK, MemoryUse.ROWS): self._positions.end * weights,
+            (Tier.DISK, MemoryUse.STATE): self._positions.end * (self.layout.record_bytes - weights),
+            (Tier.HOST, MemoryUse.INDEX): sum(one.nbytes for one in held),
+            (Tier.HOST, MemoryUse.STAGING): 2 * STAGING_BYTES,
+        }
+        if self.ram_rows:
+            found[Tier.HOST, MemoryUse.ROWS] = self.ram_rows * weights
+            found[Tier.HOST, MemoryUse.STATE] = self._records.nbytes - self.ram_rows * weights
+        return found
+
+    def close(self) -> None:
+        """Close the files; what was written since the last commit is lost."""
+        self._opened.close()
+
+    def _read_file(self, rows: Tensor, out: Tensor) -> None:
+        """Copy records out of the file, and first ones of rows that were never written, as `read`."""
+        codes = self._codes_of(rows)
+        self.rows_read += codes.size
+        written = np.flatnonzero(codes)
+        if written.size < codes.size:
+            absent = torch.from_numpy(np.flatnonzero(codes == 0))
+            first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
+            if self._initialize is not None:
+                self.layout.set_weights(first, self._initialize(rows[absent]))
+            out.index_copy_(0, absent, first)
+        records: npt.NDArray[np.uint8] = out.view(torch.uint8).numpy()
+        wanted = rows.numpy()[written]
+        self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=wanted, sums=self._sums[wanted])
+
+    def _log(self, rows: Tensor, records: Tensor) -> None:
+        """Write records to the file, as `write`, which holds the lock."""
+        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
+        before = self._codes_of(rows)
+        offered = self._positions.offer(len(data))
+        end, appended = self._positions.end, len(data) - offered.size
+        if end + appended > MOST_POSITIONS:
+            raise OSError(errno.EFBIG, "has no room for more rows: commit", str(self._file.path))
+        at_end = self._file.append(end, data[offered.size :])
+        sums = np.concatenate([self._file.write(offered, data[: offered.size]), at_end])
+        # in this order an interrupt wastes positions at worst
+        self._positions.take(offered=offered.size, appended=appended)
+        after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
+        with self._moving:
+            self._index.logged(rows.numpy(), -after, self._sums, sums)  # negative: written since the last commit
+        self._positions.release(-before[before < 0] - 1)
+        self._positions.retire(before[before > 0] - 1)
+        self.rows_written += len(data)
+
     def _settle(self) -> None:
         """Before a write: if the commit counts that a map was saved for, no position of that may be used."""
         if self._saved is None:
             return
         if self._counts(self._saved):
-            self._count_as_committed()
+            with self._moving:  # else a code could come out of the index meanwhile, and keep its sign
+                for start in range(0, self.rows, _CHUNK):
+                    chunk = self._codes[start : start + _CHUNK]
+                    new = np.flatnonzero(chunk < 0)
+                    chunk[new] = -chunk[new]
+                self._index.committed()
             self._positions.commit()
             self._remove_maps_except(self._saved)
         self._saved = None
-
-    def _write_dirty(self) -> None:
-        """Write to the file what is newer elsewhere, before a commit."""
-
-    def _count_as_committed(self) -> None:
-        """Make the sign of all codes that of the last commit."""
-        for start in range(0, self.rows, _CHUNK):
-            chunk = self._codes[start : start + _CHUNK]
-            new = np.flatnonzero(chunk < 0)
-            chunk[new] = -chunk[new]
-
-    def _file_codes(self, start: int, stop: int) -> Codes:
-        """The codes of the records of rows in the file."""
-        return self._codes[start:stop]
-
-    def _map_of(self, number: int) -> Path:
-        return self._directory / f"map.{number}"
-
-    def _remove_maps_except(self, number: int | None) -> None:
-        for path in self._directory.glob("map.*"):
-            if path.name != f"map.{number}":
-                path.unlink()
-
-    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
-        weights = self.layout.weight_bytes
-        return {
-            (Tier.DISK, MemoryUse.ROWS): self._positions.end * weights,
-            (Tier.DISK, MemoryUse.STATE): self._positions.end * (self.layout.record_bytes - weights),
-            (Tier.HOST, MemoryUse.INDEX): sum(
-                held.nbytes for held in (self._codes, self._sums, self._positions, self._file)
-            ),
-            (Tier.HOST, MemoryUse.STAGING): 2 * STAGING_BYTES,
-        }
-
-    def close(self) -> None:
-        """Release the directory; what was written since the last commit is lost."""
-        self._opened.close()
 
     def _restored(self, saved: SavedMap | None) -> tuple[Codes, Sums, Positions]:
         if saved is None:
@@ -237,70 +314,29 @@ class FileTier(SlowTier):
             used[chunk[chunk > 0] - 1] = True
         return codes, sums, Positions(end=saved.positions, free=np.flatnonzero(~used))
 
+    def _map_of(self, number: int) -> Path:
+        return self._directory / f"map.{number}"
+
+    def _remove_maps_except(self, number: int | None) -> None:
+        for path in self._directory.glob("map.*"):
+            if path.name != f"map.{number}":
+                path.unlink()
+
+    def _held(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of these rows are in RAM, by their numbers in `rows`, int64, and their places, int32."""
+        codes = torch.from_numpy(self._codes).index_select(0, rows)
+        held = torch.nonzero(codes >= IN_RAM).squeeze(1)
+        return held, codes[held] - IN_RAM
+
     def _codes_of(self, rows: Tensor) -> Ints:
+        """The codes of rows, int64, of their records in the file."""
         # torch gathers from large arrays several times as fast as numpy
-        found = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64)
-        codes: Ints = found.numpy()
-        return codes
+        found: Ints = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64).numpy()
+        return self._index.file_codes(found) if self.ram_rows else found
 
-    def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
-        first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
-        if self._initialize is not None:
-            self.layout.set_weights(first, self._initialize(rows[absent]))
-        out.index_copy_(0, absent, first)
+    def _file_codes(self, start: int, stop: int) -> Codes:
+        return self._index.file_codes(self._codes[start:stop]) if self.ram_rows else self._codes[start:stop]
 
 
-class Positions:
-    """The log's end and the free positions before it.
-
-    Writing at the end costs one long write. Writing to free positions costs a read and a write of every page that has
-    some, so the log first grows until the share `SPARE` of it is free; free positions are then filled in order from
-    the start (Rosenblum and Ousterhout 1992 call it threading the log). At `MOST_POSITIONS` all free positions are used
-    at once.
-    """
-
-    def __init__(self, *, end: int = 0, free: Ints | None = None) -> None:
-        self.end = end
-        self._ready = _NONE if free is None else free
-        self._freed: list[Ints] = []
-        self._retired: list[Ints] = []
-
-    def offer(self, count: int) -> Ints:
-        """Free positions for the first of `count` records, int64, ascending, `count` at most; the others go to the end.
-
-        The caller confirms their use with `take`.
-        """
-        full = self.end + count > MOST_POSITIONS
-        if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
-            return _NONE
-        if full or self._ready.size < count:  # else the rest would go to the end, and the log grow with every round
-            self._ready = np.sort(np.concatenate([self._ready, *self._freed]))
-            self._freed = []
-        return self._ready[:count]
-
-    def take(self, *, offered: int, appended: int) -> None:
-        """Mark the first `offered` of the offered positions, and `appended` positions at the end, as used."""
-        self._ready = self._ready[offered:]
-        self.end += appended
-
-    def release(self, positions: Ints) -> None:
-        """Free positions at once: no committed map contains them."""
-        if positions.size:
-            self._freed.append(positions)
-
-    def retire(self, positions: Ints) -> None:
-        """Free positions after the next commit: the committed map contains them."""
-        if positions.size:
-            self._retired.append(positions)
-
-    def commit(self) -> None:
-        """Free the retired positions, which no committed map contains any more."""
-        self._freed += self._retired
-        self._retired = []
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self._ready, *self._freed, *self._retired))
-
-
-_NONE: Ints = np.empty(0, dtype=np.int64)
+def _long(numbers: Int32s | Ints) -> Tensor:
+    return torch.from_numpy(numbers).long()

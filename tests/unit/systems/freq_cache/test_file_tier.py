@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.tiers import file
+from systems.freq_cache.tiers import file, row_file
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile
@@ -145,7 +145,8 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
     tier: KeptTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 2 * ROWS + 20  # as with 10**9 rows: two for each, and some
-    monkeypatch.setattr(file, "MOST_POSITIONS", most)
+    for module in (file, row_file):
+        monkeypatch.setattr(module, "MOST_POSITIONS", most)
     now, chance = read(tier), random.Random(7)
     for step in range(200):
         rows = torch.randperm(ROWS)[: chance.randrange(1, 20)]
@@ -166,7 +167,8 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
 def test_write_beyond_the_last_position_is_refused_and_changes_nothing(
     tier: KeptTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "MOST_POSITIONS", ROWS + 10)
+    for module in (file, row_file):
+        monkeypatch.setattr(module, "MOST_POSITIONS", ROWS + 10)
     tier.write(torch.arange(ROWS), torch.ones(ROWS, LAYOUT.width))
     tier.commit({})
     with pytest.raises(OSError, match="has no room for more rows: commit"):

@@ -17,18 +17,21 @@ from torch import Tensor
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
-from tests.faults.kept_tiers import KeptRamTier, KeptTier
+from tests.faults.kept_tiers import KeptTier
 
 ROWS = 60
 LAYOUT = RowLayout(4, torch.float32, {"sum": 1})
 
 
-def opened(directory: Path, *, places: int, keys: bool = False, rows: int = ROWS) -> KeptTier | KeptRamTier:
-    choices = {"rows": rows, "layout": LAYOUT, "initialize": lambda rows: (rows[:, None] / 100).expand(-1, LAYOUT.dim)}
-    if not places:
-        return KeptTier(directory, **choices)
-    ram_bytes = places * (LAYOUT.record_bytes + RamIndex.BYTES)
-    tier = KeptRamTier(directory, ram_bytes=ram_bytes, keys=(lambda rows: rows % 3) if keys else None, **choices)
+def opened(directory: Path, *, places: int, keys: bool = False, rows: int = ROWS) -> KeptTier:
+    tier = KeptTier(
+        directory,
+        rows=rows,
+        layout=LAYOUT,
+        initialize=lambda rows: (rows[:, None] / 100).expand(-1, LAYOUT.dim),
+        ram_bytes=places * (LAYOUT.record_bytes + RamIndex.BYTES),
+        keys=(lambda rows: rows % 3) if keys else None,
+    )
     assert tier.ram_rows == places
     return tier
 
