@@ -1,4 +1,4 @@
-"""A slow tier on disk, for tables larger than RAM: a log of records that survives a crash, with a level of RAM above."""
+"""A slow tier on disk, for tables larger than RAM: a log of records that survives a crash, and a level of RAM above."""
 
 import errno
 import os
