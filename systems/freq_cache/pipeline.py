@@ -233,8 +233,8 @@ class Pipeline:
         """Have the planners told of a batch, unless that was done or refused."""
 
         def tell_planners(found: Sequence[Distinct]) -> None:
-            for cache, ids, distinct in zip(self._caches, coming.ids, found, strict=True):
-                cache.announce(ids, distinct, changes=coming.changes)
+            for cache, distinct in zip(self._caches, found, strict=True):
+                cache.announce(distinct, changes=coming.changes)
             coming.told = True
 
         def announce() -> None:

@@ -120,10 +120,9 @@ class Cache:
                 self.tier.keep(as_long(best[self.planner.slots :]))
             self._first = None
 
-    def announce(self, ids: Ids, distinct: Distinct, *, changes: bool) -> None:
-        """Announce a coming batch with its distinct rows to the planner. `changes`: it will be trained."""
-        every = self._together.announced(ids)
-        self.planner.announce(distinct if every is ids else self.planner.distinct(every), changes=changes)
+    def announce(self, distinct: Distinct, *, changes: bool) -> None:
+        """Announce a coming batch by its distinct rows to the planner. `changes`: it will be trained."""
+        self.planner.announce(self._together.announced(distinct), changes=changes)
 
     def plan(self, ids: Ids, *, changes: bool) -> Planned:
         """Plan the oldest announced batch. `changes`: as announced."""
