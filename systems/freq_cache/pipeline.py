@@ -137,12 +137,11 @@ class Pipeline:
         planning.wait()
         if coming.sending is not None:
             coming.sending.wait()
-        if coming.refused is not None:
-            self._coming.popleft()
-            raise coming.refused
         if coming.planned is None:
             if self._failure is not None:
                 self._check()
+            if isinstance(announcing.error, IndexError):
+                self._coming.popleft()
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
         return coming.planned
 
@@ -230,7 +229,7 @@ class Pipeline:
             self._announce(coming)
 
     def _announce(self, coming: Coming) -> Task[None]:
-        """Have the planners told of a batch, unless that was done or refused."""
+        """Have the planners told of a batch, unless that was done. An id outside its table is the error of the task."""
 
         def tell_planners(found: Sequence[Distinct]) -> None:
             for cache, distinct in zip(self._caches, found, strict=True):
@@ -238,14 +237,9 @@ class Pipeline:
             coming.told = True
 
         def announce() -> None:
-            if coming.told or coming.refused is not None:
-                return
-            try:
+            if not coming.told:
                 found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
-            except IndexError as error:
-                coming.refused = error
-                return
-            self._change(lambda: tell_planners(found))
+                self._change(lambda: tell_planners(found))
 
         if coming.announcing is None:
             coming.announcing = self._run(announce, self._planning)
