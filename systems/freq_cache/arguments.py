@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import torch
@@ -94,12 +95,12 @@ def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes
 
 def refused(spec: CacheSpec) -> str:
     """Reason why no cache can be built from a spec, with what to change; empty if it can."""
-    return next(_refusals(spec), "")
+    return next(chain(_outside(spec), _not_together(spec)), "")
 
 
-def _refusals(spec: CacheSpec) -> Iterator[str]:
+def _outside(spec: CacheSpec) -> Iterator[str]:
+    """Arguments that are outside of what they may be."""
     look_ahead, lookups = spec.look_ahead, spec.lookups_per_backward
-    on_cpu, in_file, by_device = spec.device.type == "cpu", spec.tier == "file", spec.copy_engine == "device"
     for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
         if isinstance(given := getattr(spec, name), str) and given not in known:
             yield f"{name} '{given}' is none of {', '.join(known)}"
@@ -122,6 +123,13 @@ def _refusals(spec: CacheSpec) -> Iterator[str]:
             yield f"{argument} names no table of the collection: {', '.join(unknown)}"
     if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
         yield f"cache_rows must be at least 1: {', '.join(empty)}"
+    if spec.ram_bytes < 0:
+        yield "ram_bytes is a number of bytes, 0 or more"
+
+
+def _not_together(spec: CacheSpec) -> Iterator[str]:
+    """Arguments that do not go together."""
+    on_cpu, in_file, by_device = spec.device.type == "cpu", spec.tier == "file", spec.copy_engine == "device"
     if spec.policy == "static" and spec.frequencies is None:
         yield "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
     if spec.tier == "pinned" and on_cpu:
@@ -134,8 +142,6 @@ def _refusals(spec: CacheSpec) -> Iterator[str]:
         yield "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file"
     if spec.ram_bytes and (not in_file or isinstance(spec.budget, HostBytes)):
         yield "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes"
-    if spec.ram_bytes < 0:
-        yield "ram_bytes is a number of bytes, 0 or more"
     if on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables):
         yield "fbgemm decays no rows on a CPU: leave weight_decay at 0"
     half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
