@@ -14,6 +14,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
+from systems.contract import WorkingSetTooLarge
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
@@ -264,10 +265,14 @@ class CachedTables(KeptRows):
             cache.take_hyper_parameters()
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
-        return [
-            cache.look_up(planned, part.weights_or_none(), alone=alone)
-            for cache, planned, part in zip(self.caches, moved, parts, strict=True)
-        ]
+        try:
+            return [
+                cache.look_up(planned, part.weights_or_none(), alone=alone)
+                for cache, planned, part in zip(self.caches, moved, parts, strict=True)
+            ]
+        except WorkingSetTooLarge:
+            self._pipeline.refused = True
+            raise
 
     def _returned(self, outputs: Sequence[Tensor]) -> None:
         """Register the outputs of a lookup, from which backward reaches the rows."""

@@ -58,6 +58,8 @@ class Pipeline:
         self.in_flight = InFlight(
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
         )
+        self.refused = False
+        """Whether the last lookup was refused after its rows had moved: the next may take slots of those before it."""
         self._coming: deque[Coming] = deque()
         self._withdrawing = False
         self._chosen = False
@@ -178,8 +180,9 @@ class Pipeline:
 
     def _finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
         """Finish the last batches, whose backward may be refused from here on; see `InFlight.expire`."""
-        bypassed = any(cache.bypassed for cache in self._caches)
-        self.in_flight.expire(for_lookup=for_lookup and not bypassed, waiting_too=waiting_too)
+        apart = self.refused or any(cache.bypassed for cache in self._caches)
+        self.in_flight.expire(for_lookup=for_lookup and not apart, waiting_too=waiting_too)
+        self.refused = False
         for cache in self._caches:
             cache.finish()
 
