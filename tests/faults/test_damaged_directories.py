@@ -18,7 +18,7 @@ from torch import Tensor
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.tiers import commits, row_file
-from systems.freq_cache.tiers.blocks import Blocks, BufferedBlocks, open_blocks
+from systems.freq_cache.tiers.blocks import Blocks, open_blocks
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.commits import Damaged
@@ -35,7 +35,7 @@ def held(tier: FileTier, rows: Tensor) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("way", [open_blocks, BufferedBlocks], ids=["as the file system allows", "page cache"])
+@pytest.mark.parametrize("way", [open_blocks, Blocks], ids=["as the file system allows", "page cache"])
 @pytest.mark.parametrize("layout", [NARROW, WIDE], ids=["20 bytes", "512 bytes"])
 def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_suffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: RowLayout, way: Callable[[Path], Blocks]
@@ -290,13 +290,13 @@ def test_construction_that_fails_lets_go_of_the_directory(
     built(TWO_WIDTHS, directory=tmp_path).close()
 
 
-@pytest.mark.parametrize(("way", "label"), [(open_blocks, "file"), (BufferedBlocks, "file (page cache)")])
+@pytest.mark.parametrize(("way", "label"), [(open_blocks, "file"), (Blocks, "file (page cache)")])
 def test_placement_says_whether_the_file_is_read_past_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], Blocks], label: str
 ) -> None:
     monkeypatch.setattr(row_file, "open_blocks", way)
     collection = built(directory=tmp_path)
-    direct = isinstance(collection.caches[0].tier._file._blocks, BufferedBlocks) is False
+    direct = collection.caches[0].tier.direct
     assert direct or label != "file"  # this test's file system has direct access
     assert collection.placement.label == f"{label} + RAM slots"
     close(collection)

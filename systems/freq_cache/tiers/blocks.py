@@ -10,7 +10,6 @@ import mmap
 import os
 import platform
 import threading
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -50,7 +49,7 @@ def open_blocks(path: Path) -> "Blocks":
     """
     with suppress(_NotDirect):
         return DirectBlocks(path)
-    return BufferedBlocks(path)
+    return Blocks(path)
 
 
 class _NotDirect(Exception):
@@ -66,23 +65,24 @@ class Lane:
         self.free = threading.Lock()
 
 
-class Blocks(ABC):
-    """A file read and written in whole blocks.
+class Blocks:
+    """A file read and written in whole blocks; here through the page cache, a run at a time, and a block is a byte.
 
     Attributes:
         direct: Past the page cache.
         block_bytes: Bytes of a block.
     """
 
-    direct: bool
-    block_bytes: int
+    direct = False
+    block_bytes = 1
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int = 0) -> None:
         self.path = path
         self.reading, self.writing = Lane(), Lane()
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
+        # no read-ahead: what lies behind a wanted row is not wanted
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
 
-    @abstractmethod
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         """Read runs of blocks into the buffer of a lane that the caller holds, or write them from there.
 
@@ -95,6 +95,8 @@ class Blocks(ABC):
         Raises:
             OSError: a run could not be moved as a whole; any of the others may have been.
         """
+        for run in runs:
+            self._move_one(lane, run, write=write)
 
     def close(self) -> None:
         os.close(self.file)
@@ -175,22 +177,6 @@ class DirectBlocks(Blocks):
             why = "no asynchronous access: fs.aio-max-nr is used up, or forbidden"
             raise OSError(errno.EAGAIN, why, str(self.path))
         return int(made[0])
-
-
-class BufferedBlocks(Blocks):
-    """Through the page cache, one run after the other. A block is a byte."""
-
-    direct = False
-    block_bytes = 1
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, 0)
-        # no read-ahead: what lies behind a wanted row is not wanted
-        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
-
-    def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
-        for run in runs:
-            self._move_one(lane, run, write=write)
 
 
 @compiled
