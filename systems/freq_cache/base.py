@@ -19,16 +19,15 @@ from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.access import Access, KeptRows, end, one_at_a_time
-from systems.freq_cache.arguments import FusedOptimizer, sparse_optimizer
+from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.batches import parts_on_host
-from systems.freq_cache.build import build_cache, contents_of
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.plan import counters_of
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.sizing import CacheSpec, build_cache, contents_of
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SparseOptimizer, SystemSpec
@@ -143,7 +142,7 @@ class CachedTables(KeptRows):
                         commits=self._commits,
                         transfer=transfer,
                         writing=writing,
-                        fused_optimizer=self.fused_optimizer,
+                        hyper_parameters=partial(self.fused_optimizer.values_of, group_of(spec, group.tables[0])),
                     )
                     caches.append(cache)
             if self._commits is not None:
