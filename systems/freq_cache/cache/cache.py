@@ -159,7 +159,7 @@ class Cache:
             pool = self._overflow.look_up(plan, self.traffic, alone=alone)
             pool.set_hyper_parameters(self._hyper)
             slots = self._rows.transfer.to_device(torch.from_numpy(plan.inverse))
-        pooled = self._pooled(pool, slots, offsets if offsets.numel() else None, weights)
+        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
         self._together.looked_up(plan.batch)
         return pooled
 
@@ -178,13 +178,7 @@ class Cache:
         if self._overflow.remedy is not None:
             self._overflow.pool = None  # a budget has room for it in this call alone
         slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets.astype(np.int32))
-        return self._pooled(pool, to_device(slots), to_device(offsets), part.weights_or_none())
-
-    @staticmethod
-    def _pooled(pool: SlotTable, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
-        if weights is not None:
-            weights = weights.to(slots.device, non_blocking=True)
-        return pool.look_up(slots, offsets, weights)
+        return pool.look_up(to_device(slots), to_device(offsets), part.weights_or_none())
 
     @property
     def bypassed(self) -> bool:
@@ -258,11 +252,6 @@ class Cache:
         self.tier.read(ids + self.start_of(table), records)
         return self.tier.layout.unpack(records)
 
-    @property
-    def pools(self) -> list[SlotTable]:
-        """The cache's slots, and the pool for overflow batches, once there was such a batch."""
-        return [self.pool] if self._overflow.pool is None else [self.pool, self._overflow.pool]
-
     def start_of(self, table: str) -> int:
         """The row at which a table starts."""
         return int(self._starts[list(self.tables).index(table)])
@@ -276,11 +265,11 @@ class Cache:
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
-        overflow = sum(sum(pool.nbytes) for pool in self.pools[1:])
+        apart = 0 if self._overflow.pool is None else sum(self._overflow.pool.nbytes)
         own = {
             (Tier.DEVICE, MemoryUse.ROWS): rows,
             (Tier.DEVICE, MemoryUse.STATE): state,
-            (Tier.DEVICE, MemoryUse.STAGING): overflow + self._staging_bytes,
+            (Tier.DEVICE, MemoryUse.STAGING): apart + self._staging_bytes,
             (Tier.HOST, MemoryUse.INDEX): self.planner.index_bytes,
             (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }
