@@ -14,11 +14,11 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
-from systems.contract import WorkingSetTooLarge
+from systems.contract import EmbeddingSystem, WorkingSetTooLarge
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
-from systems.freq_cache.access import Access, KeptRows, end, one_at_a_time
+from systems.freq_cache.access import Access, end, one_at_a_time
 from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.batches import parts_on_host
 from systems.freq_cache.cache.cache import Cache
@@ -36,7 +36,7 @@ from systems.threads import Worker
 Batch = TypeVar("Batch")
 
 
-class CachedTables(KeptRows):
+class CachedTables(EmbeddingSystem):
     """Tables with rows in a slow tier and hot rows in device slots. `CachedEmbeddingBagCollection` documents arguments.
 
     Subclasses define the output of a lookup.
@@ -126,7 +126,7 @@ class CachedTables(KeptRows):
             Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
         )
         # nothing below refers back to the collection, so that its files and threads are released with it
-        self.caches = caches = list[Cache]()  # one for each group of tables that share slots
+        self.caches = caches = list[Cache]()  # one for each group of tables that share slots; none once it was closed
         self.fused_optimizer = FusedOptimizer(spec)
         transfer = Transfer(spec.device)
         self._access = access = Access()
@@ -291,8 +291,8 @@ class CachedTables(KeptRows):
     def _close(self) -> None:
         self._end()
 
-    _save_to_state_dict = one_at_a_time(cast(Any, KeptRows._save_to_state_dict))
-    _load_from_state_dict = one_at_a_time(cast(Any, KeptRows._load_from_state_dict))
+    _save_to_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._save_to_state_dict))
+    _load_from_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._load_from_state_dict))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
