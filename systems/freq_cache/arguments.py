@@ -24,7 +24,7 @@ from systems.contract import (
     row_type_of,
 )
 from systems.freq_cache import sizing
-from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.sizing import CacheSpec, check_type
 from systems.spec import check_hyper_parameters
 
 POLICIES = ("static", "lfu", "lru")
@@ -34,22 +34,11 @@ _LOOK_AHEAD_ON_CUDA = 4
 _MOST_IDS = 1 << 30
 
 
-_NUMBER, _WHOLE = (numbers.Real, "a number"), (numbers.Integral, "a whole number")
-_FLAGS = ("pinned", "is_weighted")
-_TYPES: Mapping[str, tuple[Any, str]] = {
-    "cache_ratio": _NUMBER,
-    **dict.fromkeys(("device_bytes", "host_bytes", "look_ahead", "seed"), _WHOLE),
-    **dict.fromkeys(("lookups_per_backward", "batch_lookups", "ram_bytes"), _WHOLE),
-    "policy": ((str, Callable), "the name of a policy, or what makes one from a number of rows"),
-    **dict.fromkeys(_FLAGS, (bool, "True or False")),
-}
-
-
-def check_types(*, tables: object, **given: object) -> None:
-    """Refuse arguments of a wrong type. None is allowed where it is the default.
+def tables_of(tables: Sequence[EmbeddingBagConfig]) -> tuple[EmbeddingBagConfig, ...]:
+    """The tables; one without features serves the feature of its own name, as in torchrec.
 
     Raises:
-        TypeError: the message names the argument.
+        TypeError, ValueError: they are no tables, or have no whole number of rows or columns.
     """
     if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
         raise TypeError("tables are a list of EmbeddingBagConfig")
@@ -58,13 +47,7 @@ def check_types(*, tables: object, **given: object) -> None:
             size = getattr(table, field)
             if not isinstance(size, numbers.Integral) or size < 1:
                 raise ValueError(f"table {table.name}: {field} is a whole number from 1 on, not {size!r}")
-    for name, value in given.items():
-        types, words = _TYPES[name]
-        wrong = isinstance(value, bool) != (name in _FLAGS) or not isinstance(value, types)
-        if wrong and (
-            value is not None or name in {"lookups_per_backward", "batch_lookups", "ram_bytes", "policy", *_FLAGS}
-        ):
-            raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
+    return tuple(table if table.feature_names else replace(table, feature_names=[table.name]) for table in tables)
 
 
 def usual_look_ahead(device: torch.device | str) -> int:
@@ -72,25 +55,22 @@ def usual_look_ahead(device: torch.device | str) -> int:
     return _LOOK_AHEAD_ON_CUDA if torch.device(device).type == "cuda" else 0
 
 
-def named(table: EmbeddingBagConfig) -> EmbeddingBagConfig:
-    """The table; without features it serves the feature of its own name, as in torchrec."""
-    return table if table.feature_names else replace(table, feature_names=[table.name])
-
-
-def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes: int | None) -> Budget:
-    """The one budget that is given.
+def budget_of(**given: float | None) -> Budget:
+    """The one budget that is given, of `cache_ratio`, `device_bytes` and `host_bytes`.
 
     Raises:
+        TypeError: it is no number.
         ValueError: there is not exactly one.
     """
-    budgets: list[Budget] = [
-        *([CacheRatio(ratio=cache_ratio)] if cache_ratio is not None else []),
-        *([DeviceBytes(total_bytes=device_bytes)] if device_bytes is not None else []),
-        *([HostBytes(total_bytes=host_bytes)] if host_bytes is not None else []),
-    ]
+    budgets = [(name, value) for name, value in given.items() if value is not None]
     if len(budgets) != 1:
         raise ValueError("give cache_ratio, device_bytes or host_bytes, one of them")
-    return budgets[0]
+    ((name, value),) = budgets
+    if name == "cache_ratio":
+        check_type(name, value, numbers.Real, "a number")
+        return CacheRatio(ratio=value)
+    check_type(name, value, numbers.Integral, "a whole number")
+    return DeviceBytes(total_bytes=int(value)) if name == "device_bytes" else HostBytes(total_bytes=int(value))
 
 
 def refused(spec: CacheSpec) -> str:

@@ -27,7 +27,7 @@ from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.sizing import CacheSpec, build_cache, contents_of
+from systems.freq_cache.sizing import CacheSpec, build_cache, check_type, contents_of
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SparseOptimizer, SystemSpec
@@ -74,26 +74,13 @@ class CachedTables(EmbeddingSystem):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
-        arguments.check_types(
-            tables=tables,
-            cache_ratio=cache_ratio,
-            device_bytes=device_bytes,
-            host_bytes=host_bytes,
-            ram_bytes=ram_bytes,
-            policy=policy,
-            look_ahead=look_ahead,
-            lookups_per_backward=lookups_per_backward,
-            batch_lookups=batch_lookups,
-            pinned=pinned,
-            is_weighted=is_weighted,
-            seed=seed,
-        )
+        check_type("pinned", pinned, bool, "True or False")
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
         self._build(
             CacheSpec(
-                tables=tuple(map(arguments.named, tables)),
+                tables=arguments.tables_of(tables),
                 optimizer=sparse_optimizer(optimizer, shared),
                 table_optimizers={name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in single.items()},
                 device=torch.device(device),

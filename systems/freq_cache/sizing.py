@@ -1,5 +1,6 @@
 """A collection's spec with its options; the slots that fit its budget and their bytes; caches built from it."""
 
+import numbers
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -40,8 +41,18 @@ SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 _INITIAL_BYTES = 8 << 20
 """Bytes of initial rows per write to the tier: few enough that the same memory is reused without page faults."""
 
-
+_WHOLE = numbers.Integral, "a whole number"
 _TEXT_OPTIONS = ("policy", "tier", "copy_engine", "slow_rows")
+
+
+def check_type(name: str, value: object, types: Any, words: str) -> None:  # noqa: ANN401 - as `isinstance` takes them
+    """Refuse an argument of a wrong type; no flag is a number.
+
+    Raises:
+        TypeError: the message names the argument.
+    """
+    if isinstance(value, bool) != (types is bool) or not isinstance(value, types):
+        raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +62,9 @@ class CacheSpec(SystemSpec):
     Attributes:
         tier: `host`, `pinned` or `file`.
         directory: Directory of the rows of tier `file`.
+
+    Raises:
+        TypeError: an option has a wrong type; the message names the argument.
     """
 
     policy: str | Callable[[int], Policy] = "lfu"
@@ -63,6 +77,16 @@ class CacheSpec(SystemSpec):
     directory: Path | None = None
     ram_bytes: int = 0
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("look_ahead", "lookups_per_backward", "batch_lookups", "ram_bytes"):
+            check_type(name, getattr(self, name), *_WHOLE)
+        if self.seed is not None:
+            check_type("seed", self.seed, *_WHOLE)
+        words = "the name of a policy, or what makes one from a number of rows"
+        check_type("policy", self.policy, (str, Callable), words)
+        check_type("is_weighted", self.weighted, bool, "True or False")
 
     @classmethod
     def of(cls, spec: SystemSpec) -> "CacheSpec":
