@@ -56,11 +56,11 @@ def first_rows_of(
     starts, numbers = np.array([0, *accumulate(sizes)]), np.array(streams, np.uint32)
     scales = np.array([rows**-0.5 * 2.0**-23 for rows in sizes], np.float32)
     spans = np.array(
-            [n**0.5 * (high - low) / 2 if own else 1 for n, (low, high), own in zip(sizes, bounds, given, strict=True)],
+        [n**0.5 * (high - low) / 2 if own else 1 for n, (low, high), own in zip(sizes, bounds, given, strict=True)],
         np.float32,
     )
     middles = np.array(
-            [(high + low) / 2 if own else 0 for (low, high), own in zip(bounds, given, strict=True)], np.float32
+        [(high + low) / 2 if own else 0 for (low, high), own in zip(bounds, given, strict=True)], np.float32
     )
 
     def first_rows(ids: Tensor) -> Tensor:

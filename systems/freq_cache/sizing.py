@@ -13,12 +13,20 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
+from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import BatchMover
-from systems.freq_cache.cache.policy import Policy
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
+from systems.freq_cache.tiers.commits import JSON, SUM_BYTES, Commits
+from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
-from systems.freq_cache.tiers.commits import SUM_BYTES
 from systems.freq_cache.tiers.ram_index import RamIndex
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
+from systems.threads import Worker
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """Type of weights in the slow tier by name; None: the type of the slots, not compressed."""

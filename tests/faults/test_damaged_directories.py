@@ -19,9 +19,9 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.tiers import commits, row_file
 from systems.freq_cache.tiers.blocks import Blocks, open_blocks
+from systems.freq_cache.tiers.commits import Damaged
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
 from tests.faults.kept_tiers import KeptTier

@@ -223,7 +223,7 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
     collection.commit()
     close(collection)
     (tmp_path / "cache_1" / "map.2").write_bytes(older)
-    with pytest.raises(Damaged, match="map.2 is missing or damaged, its checksum does not match: restore"):
+    with pytest.raises(Damaged, match=r"map\.2 is missing or damaged, its checksum does not match: restore"):
         built(TWO_WIDTHS, directory=tmp_path)
 
 

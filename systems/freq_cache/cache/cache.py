@@ -69,7 +69,8 @@ class Cache:
         self.tier = tier
         self.writer = Writer(tier, writing)
         self.pool = make_pool(planner.slots)
-        self._hyper_parameters, self._hyper = hyper_parameters, dict[str, float]()
+        self._hyper_parameters = hyper_parameters
+        self._hyper: Mapping[str, float] = {}
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
         self._rows = RowMover(tier, transfer)

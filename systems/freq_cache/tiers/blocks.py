@@ -213,4 +213,3 @@ def _in_flight(context, submit, get_events, addresses, events, results):
                 results[events[i, 0]] = events[i, _RESULT]
             flying -= found
     return flying
-

@@ -1,7 +1,6 @@
 """A slow tier on disk, for tables larger than RAM: a log of records that survives a crash, and a level of RAM above."""
 
 import errno
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack

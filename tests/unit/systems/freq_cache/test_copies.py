@@ -60,4 +60,3 @@ def test_row_that_is_not_there_is_refused(parts, bad):
     untouched = torch.ones(ROWS, dtype=torch.bool)
     untouched[rows[(rows >= 0) & (rows < ROWS)]] = False
     assert table[untouched].equal(before[untouched])
-
