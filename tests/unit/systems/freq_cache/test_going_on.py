@@ -117,6 +117,7 @@ def test_commit_that_was_interrupted_when_it_counted_is_what_the_directory_opens
     train(collection, range(3))
     collection.commit()
     train(collection, range(3, 6))
+    collection.flush()  # the writes of which see to it that the first commit lasts
     monkeypatch.setattr(commits, "sync_directory", failing_once(commits.sync_directory, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         collection.commit()
