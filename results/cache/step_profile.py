@@ -56,7 +56,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (Cache, "plan", "plan"),
     (BatchMover, "send", "send ahead, the rest"),
     (FetchStaging, "add", "gather to staging, queue the copy in"),
-    (Cache, "move", "move rows"),
+    (BatchMover, "move", "move rows"),
     (SlotTable, "read", "read slots"),
     (SlotTable, "fill", "fill slots"),
     (SlotTable, "look_up", "look up"),

@@ -11,6 +11,7 @@ best that each way can do, not what it takes from training beside it.
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -54,8 +55,9 @@ def ways(tier: PinnedTier, device: torch.device, moved: int) -> Iterator[tuple[s
     yield "torch", "out", lambda: tier.on_device.index_copy_(0, rows, here)
     for programs in PROGRAMS:
         with patch.object(copy_kernels, "PROGRAMS", programs):
-            yield f"exchange, {programs}", "in", lambda: copy_kernels.gather(tier.on_device, rows, here)
-            yield f"exchange, {programs}", "out", lambda: copy_kernels.scatter(tier.on_device, rows, here)
+            for way, gathers in (("in", True), ("out", False)):
+                copy = partial(copy_kernels.copy_rows, tier.on_device, rows, here, gathers=gathers)
+                yield f"exchange, {programs}", way, copy
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

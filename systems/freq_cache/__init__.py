@@ -28,17 +28,6 @@ The way of one batch, with a look-ahead:
 8. `cache.SlotTable.look_up` pools the slots; backward updates them.
 9. `cache.Writer` writes what left to the slow tier, on a thread of its own.
 10. `pipeline.Pipeline` has 3 to 7 done by the right thread, in order, for all caches.
-
-From the outside in:
-
-- `system`: the cache as a system of the comparison. `collection`, with its base classes in `base` and `access`: the
-  cache as a module for any model.
-- `arguments`: validation of arguments. `build`: construction of caches; `sizing`: number of slots for a budget;
-  `initial_rows`: initial values of rows.
-- `batches`, `pipeline`: announced batches, and the order of operations over several batches and caches.
-- `checkpoint`: checkpoints, also torch's own. `commits`: commits of a directory of rows.
-- `cache/`: the operations above for tables of one width. `tiers/`: all rows, in host memory or in a file.
-- `compiled`: compilation of loops, and parallel work on one batch.
 """
 
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency

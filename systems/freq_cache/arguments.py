@@ -2,13 +2,14 @@
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchrec import EmbeddingBagConfig
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
@@ -23,8 +24,7 @@ from systems.contract import (
     row_type_of,
 )
 from systems.freq_cache import sizing
-from systems.freq_cache.initial_rows import check_first_rows
-from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.sizing import CacheSpec, check_type
 from systems.spec import check_hyper_parameters
 
 POLICIES = ("static", "lfu", "lru")
@@ -34,22 +34,11 @@ _LOOK_AHEAD_ON_CUDA = 4
 _MOST_IDS = 1 << 30
 
 
-_NUMBER, _WHOLE = (numbers.Real, "a number"), (numbers.Integral, "a whole number")
-_FLAGS = ("pinned", "is_weighted")
-_TYPES: Mapping[str, tuple[Any, str]] = {
-    "cache_ratio": _NUMBER,
-    **dict.fromkeys(("device_bytes", "host_bytes", "look_ahead", "seed"), _WHOLE),
-    **dict.fromkeys(("lookups_per_backward", "batch_lookups", "ram_bytes"), _WHOLE),
-    "policy": ((str, Callable), "the name of a policy, or what makes one from a number of rows"),
-    **dict.fromkeys(_FLAGS, (bool, "True or False")),
-}
-
-
-def check_types(*, tables: object, **given: object) -> None:
-    """Refuse arguments of a wrong type. None is allowed where it is the default.
+def tables_of(tables: Sequence[EmbeddingBagConfig]) -> tuple[EmbeddingBagConfig, ...]:
+    """The tables; one without features serves the feature of its own name, as in torchrec.
 
     Raises:
-        TypeError: the message names the argument.
+        TypeError, ValueError: they are no tables, or have no whole number of rows or columns.
     """
     if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
         raise TypeError("tables are a list of EmbeddingBagConfig")
@@ -58,13 +47,7 @@ def check_types(*, tables: object, **given: object) -> None:
             size = getattr(table, field)
             if not isinstance(size, numbers.Integral) or size < 1:
                 raise ValueError(f"table {table.name}: {field} is a whole number from 1 on, not {size!r}")
-    for name, value in given.items():
-        types, words = _TYPES[name]
-        wrong = isinstance(value, bool) != (name in _FLAGS) or not isinstance(value, types)
-        if wrong and (
-            value is not None or name in {"lookups_per_backward", "batch_lookups", "ram_bytes", "policy", *_FLAGS}
-        ):
-            raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
+    return tuple(table if table.feature_names else replace(table, feature_names=[table.name]) for table in tables)
 
 
 def usual_look_ahead(device: torch.device | str) -> int:
@@ -72,72 +55,90 @@ def usual_look_ahead(device: torch.device | str) -> int:
     return _LOOK_AHEAD_ON_CUDA if torch.device(device).type == "cuda" else 0
 
 
-def named(table: EmbeddingBagConfig) -> EmbeddingBagConfig:
-    """The table; without features it serves the feature of its own name, as in torchrec."""
-    return table if table.feature_names else replace(table, feature_names=[table.name])
-
-
-def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes: int | None) -> Budget:
-    """The one budget that is given.
+def budget_of(**given: float | None) -> Budget:
+    """The one budget that is given, of `cache_ratio`, `device_bytes` and `host_bytes`.
 
     Raises:
+        TypeError: it is no number.
         ValueError: there is not exactly one.
     """
-    budgets: list[Budget] = [
-        *([CacheRatio(ratio=cache_ratio)] if cache_ratio is not None else []),
-        *([DeviceBytes(total_bytes=device_bytes)] if device_bytes is not None else []),
-        *([HostBytes(total_bytes=host_bytes)] if host_bytes is not None else []),
-    ]
+    budgets = [(name, value) for name, value in given.items() if value is not None]
     if len(budgets) != 1:
         raise ValueError("give cache_ratio, device_bytes or host_bytes, one of them")
-    return budgets[0]
+    ((name, value),) = budgets
+    if name == "cache_ratio":
+        check_type(name, value, numbers.Real, "a number")
+        return CacheRatio(ratio=value)
+    check_type(name, value, numbers.Integral, "a whole number")
+    return DeviceBytes(total_bytes=int(value)) if name == "device_bytes" else HostBytes(total_bytes=int(value))
 
 
-def check(spec: CacheSpec) -> None:
-    """Refuse arguments that a collection does not support, in addition to `support`.
+def refused(spec: CacheSpec) -> str:
+    """Reason why no cache can be built from a spec, with what to change; empty if it can."""
+    return next(chain(_outside(spec), _not_together(spec)), "")
 
-    Raises:
-        ValueError: the message says what to change.
-    """
+
+def _outside(spec: CacheSpec) -> Iterator[str]:
+    """Arguments that are outside of what they may be."""
     look_ahead, lookups = spec.look_ahead, spec.lookups_per_backward
+    for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
+        if isinstance(given := getattr(spec, name), str) and given not in known:
+            yield f"{name} '{given}' is none of {', '.join(known)}"
     if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
-        raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
+        yield f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}"
     if lookups < 1:
-        raise ValueError(f"lookups_per_backward of {lookups} is less than 1")
+        yield f"lookups_per_backward of {lookups} is less than 1"
     if not 0 <= spec.batch_lookups * lookups <= _MOST_IDS:
-        raise ValueError(
+        yield (
             f"batch_lookups of {spec.batch_lookups:,} with lookups_per_backward of {lookups:,} is outside 0 to "
             f"{_MOST_IDS:,} ids"
         )
     if spec.device.type == "meta":
-        raise ValueError(
+        yield (
             "rows are no parameters that another device could take over later: give the device that looks them up, "
             "also where the model around is built on meta"
         )
-    for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
-        if isinstance(given := getattr(spec, name), str) and given not in known:
-            raise ValueError(f"{name} '{given}' is none of {', '.join(known)}")
     for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", spec.cache_rows)):
         if unknown := sorted(set(tables) - {table.name for table in spec.tables}):
-            raise ValueError(f"{argument} names no table of the collection: {', '.join(unknown)}")
+            yield f"{argument} names no table of the collection: {', '.join(unknown)}"
     if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
-        raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
-    if spec.cache_rows and isinstance(spec.budget, DeviceBytes | HostBytes):
-        needed = sizing.least_bytes(spec)
-        if needed > spec.budget.total_bytes:
-            raise ValueError(
-                f"a budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
-                f"works is {needed:,} bytes"
-            )
-    if spec.policy == "static" and spec.frequencies is not None:
-        _check_frequencies(spec.frequencies, spec.tables)
-    check_first_rows(spec.tables, spec.seed)
+        yield f"cache_rows must be at least 1: {', '.join(empty)}"
+    if spec.ram_bytes < 0:
+        yield "ram_bytes is a number of bytes, 0 or more"
 
 
-def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse frequencies by which policy `static` cannot rank rows."""
-    for table in tables:
-        found = frequencies.get(table.name)
+def _not_together(spec: CacheSpec) -> Iterator[str]:
+    """Arguments that do not go together."""
+    on_cpu, in_file, by_device = spec.device.type == "cpu", spec.tier == "file", spec.copy_engine == "device"
+    if spec.policy == "static" and spec.frequencies is None:
+        yield "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
+    if spec.tier == "pinned" and on_cpu:
+        yield "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host"
+    if by_device and spec.tier != "pinned":
+        yield "copy_engine=device is for rows that the device sees: pin them (tier=pinned), or leave it at staged"
+    if by_device and find_spec("triton") is None:
+        yield "copy_engine=device needs Triton, which CUDA builds of torch bring: install it, or leave it at staged"
+    if isinstance(spec.budget, HostBytes) and not (in_file and on_cpu):
+        yield "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file"
+    if spec.ram_bytes and (not in_file or isinstance(spec.budget, HostBytes)):
+        yield "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes"
+    if on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables):
+        yield "fbgemm decays no rows on a CPU: leave weight_decay at 0"
+    half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
+    if half and spec.row_error:
+        yield f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}"
+
+
+def check_frequencies(spec: CacheSpec) -> None:
+    """Refuse frequencies by which policy `static` cannot rank rows.
+
+    Raises:
+        ValueError: the message names the table.
+    """
+    if spec.policy != "static" or spec.frequencies is None:
+        return
+    for table in spec.tables:
+        found = spec.frequencies.get(table.name)
         if found is None:
             raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {table.name}")
         if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
@@ -147,51 +148,6 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
             )
         if found.numel() and int(found.min()) < 0:
             raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
-
-
-def refused(spec: CacheSpec) -> str:
-    """Reason why no cache can be built from a spec; empty if it can."""
-    half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
-    on_cpu, tier, copy_engine = spec.device.type == "cpu", spec.tier, spec.copy_engine
-    reasons = (
-        (
-            spec.policy == "static" and spec.frequencies is None,
-            "policy=static ranks rows by id frequencies: give them, or use policy=lfu",
-        ),
-        (
-            tier == "pinned" and on_cpu,
-            "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host",
-        ),
-        (
-            copy_engine == "device" and tier != "pinned",
-            "copy_engine=device is for rows that the device sees: pin them (tier=pinned), or leave it at staged",
-        ),
-        (
-            copy_engine == "device" and find_spec("triton") is None,
-            "copy_engine=device needs Triton, which comes with CUDA builds of torch: install it, or leave it at staged",
-        ),
-        (
-            isinstance(spec.budget, HostBytes) and not (tier == "file" and on_cpu),
-            "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file",
-        ),
-        (
-            spec.ram_bytes and (tier != "file" or isinstance(spec.budget, HostBytes)),
-            "ram_bytes is memory between slots and rows on a drive: give directory, and cache_ratio or device_bytes",
-        ),
-        (
-            spec.ram_bytes < 0,
-            "ram_bytes is a number of bytes, 0 or more",
-        ),
-        (
-            on_cpu and any(spec.optimizer_of(table).weight_decay for table in spec.tables),
-            "fbgemm decays no rows on a CPU: leave weight_decay at 0",
-        ),
-        (
-            half and spec.row_error,
-            f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}",
-        ),
-    )
-    return next((words for refuses, words in reasons if refuses), "")
 
 
 Values = Mapping[str, float]
@@ -271,13 +227,12 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def __init__(self, spec: SystemSpec) -> None:
         optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
-        self._applied = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
+        values = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
         nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in optimizers]
         groups = [
-            {"params": [none], "name": group, **values}
-            for none, (group, values) in zip(nothing, self._applied.items(), strict=True)
+            {"params": [none], "name": group, **values[group]} for none, group in zip(nothing, values, strict=True)
         ]
-        super().__init__(groups, dict(self._applied[""]))
+        super().__init__(groups, values[""])
 
     def values_of(self, group: str) -> dict[str, float]:
         """The hyper-parameters of a group at the next lookup.
@@ -305,19 +260,6 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Do nothing: no gradient is kept."""
-
-    def changed(self) -> dict[str, Values]:
-        """Values in `param_groups` that differ from the last `applied` ones, by group name."""
-        found: dict[str, Values] = {}
-        for group, applied in self._applied.items():
-            changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
-            if changed:
-                found[group] = changed
-        return found
-
-    def applied(self, group: str, values: Values) -> None:
-        """Note that all caches of a group have these values. Called after setting them, so an interrupt loses none."""
-        self._applied[group].update(values)
 
 
 def _prefix(group: Mapping[str, Any]) -> str:

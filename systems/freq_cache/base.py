@@ -14,27 +14,29 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
+from systems.contract import EmbeddingSystem, WorkingSetTooLarge
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
-from systems.freq_cache.access import Access, KeptRows, end, one_at_a_time
+from systems.freq_cache.access import Access, end, one_at_a_time
 from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.batches import parts_on_host
-from systems.freq_cache.build import build_cache, contents_of
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.plan import counters_of
 from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.commits import Commits
+from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.sizing import CacheSpec
+from systems.freq_cache.sizing import CacheSpec, build_cache, check_type, contents_of
+from systems.freq_cache.tiers.commits import Commits
+from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SparseOptimizer, SystemSpec
 from systems.threads import Worker
 
 Batch = TypeVar("Batch")
 
 
-class CachedTables(KeptRows):
+class CachedTables(EmbeddingSystem):
     """Tables with rows in a slow tier and hot rows in device slots. `CachedEmbeddingBagCollection` documents arguments.
 
     Subclasses define the output of a lookup.
@@ -72,26 +74,13 @@ class CachedTables(KeptRows):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
-        arguments.check_types(
-            tables=tables,
-            cache_ratio=cache_ratio,
-            device_bytes=device_bytes,
-            host_bytes=host_bytes,
-            ram_bytes=ram_bytes,
-            policy=policy,
-            look_ahead=look_ahead,
-            lookups_per_backward=lookups_per_backward,
-            batch_lookups=batch_lookups,
-            pinned=pinned,
-            is_weighted=is_weighted,
-            seed=seed,
-        )
+        check_type("pinned", pinned, bool, "True or False")
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
         self._build(
             CacheSpec(
-                tables=tuple(map(arguments.named, tables)),
+                tables=arguments.tables_of(tables),
                 optimizer=sparse_optimizer(optimizer, shared),
                 table_optimizers={name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in single.items()},
                 device=torch.device(device),
@@ -113,34 +102,40 @@ class CachedTables(KeptRows):
         )
 
     def _build(self, spec: CacheSpec) -> None:
-        arguments.check(spec)
         super().__init__(spec)
+        arguments.check_frequencies(spec)
+        check_first_rows(spec.tables, spec.seed)
         kept, look_ahead = spec.directory, spec.look_ahead
         self._groups = sizing.groups_of(spec)
-        self._commits = None if kept is None else Commits(kept, contents_of(spec, self._groups.groups))
+        groups = self._groups.groups
+        self._commits = None if kept is None else Commits(kept, [contents_of(spec, group) for group in groups])
         workers = planning, sending, writing = tuple(
             Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
         )
         # nothing below refers back to the collection, so that its files and threads are released with it
-        self.caches = caches = list[Cache]()  # one for each group of tables that share slots
+        self.caches = caches = list[Cache]()  # one for each group of tables that share slots; none once it was closed
         self.fused_optimizer = FusedOptimizer(spec)
         transfer = Transfer(spec.device)
         self._access = access = Access()
-        self._end = weakref.finalize(self, end, access, workers, caches)
+        self._end = weakref.finalize(self, end, access, workers, caches, self._commits)
         try:
             # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
-                for number, group in enumerate(self._groups.groups):
+                for number, group in enumerate(groups):
                     cache = build_cache(
                         spec,
                         group,
-                        directory=kept and kept / f"cache_{number}",
+                        number=number,
+                        commits=self._commits,
                         transfer=transfer,
                         writing=writing,
-                        fused_optimizer=self.fused_optimizer,
+                        hyper_parameters=partial(self.fused_optimizer.values_of, group_of(spec, group.tables[0])),
                     )
                     caches.append(cache)
-            self.fused_optimizer.restore(self._commits.reopen(caches) if self._commits else {})
+            if self._commits is not None:
+                self.fused_optimizer.restore(self._commits.extra.get("hyper", {}))
+                for cache, steps in zip(caches, self._commits.extra.get("steps", []), strict=False):
+                    cache.pool.steps = steps
         except BaseException:
             self.close()
             raise
@@ -180,7 +175,10 @@ class CachedTables(KeptRows):
     @property
     def placement(self) -> Placement:
         fast = "device" if self.caches[0].pool.weights.device.type == "cuda" else "RAM"
-        slow = self._commits.medium if self._commits else "host" if fast == "device" else "RAM"
+        slow = "host" if fast == "device" else "RAM"
+        tiers = [cache.tier for cache in self.caches if isinstance(cache.tier, FileTier)]
+        if tiers:
+            slow = "file" if all(tier.direct for tier in tiers) else "file (page cache)"
         # if both tiers are RAM, bytes are copied but cross no link: that does not count as offloading
         label = f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM"
         return Placement(label=label, offloads=fast != slow)
@@ -249,17 +247,18 @@ class CachedTables(KeptRows):
             self._pipeline.withdraw(before_lookup=True)
             return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
         self._pipeline.warm_up()
-        for group, values in self.fused_optimizer.changed().items():
-            for cache in self.caches:
-                if group_of(self.spec, cache.group.tables[0]) == group:
-                    cache.set_hyper_parameters(values)
-            self.fused_optimizer.applied(group, values)
+        for cache in self.caches:
+            cache.take_hyper_parameters()
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
-        return [
-            cache.look_up(planned, part.weights_or_none(), alone=alone)
-            for cache, planned, part in zip(self.caches, moved, parts, strict=True)
-        ]
+        try:
+            return [
+                cache.look_up(planned, part.weights_or_none(), alone=alone)
+                for cache, planned, part in zip(self.caches, moved, parts, strict=True)
+            ]
+        except WorkingSetTooLarge:
+            self._pipeline.refused = True
+            raise
 
     def _returned(self, outputs: Sequence[Tensor]) -> None:
         """Register the outputs of a lookup, from which backward reaches the rows."""
@@ -279,8 +278,8 @@ class CachedTables(KeptRows):
     def _close(self) -> None:
         self._end()
 
-    _save_to_state_dict = one_at_a_time(cast(Any, KeptRows._save_to_state_dict))
-    _load_from_state_dict = one_at_a_time(cast(Any, KeptRows._load_from_state_dict))
+    _save_to_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._save_to_state_dict))
+    _load_from_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._load_from_state_dict))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(

@@ -28,7 +28,6 @@ class Coming:
         announcing, planning: Tasks of the planning thread for it; None: not submitted yet.
         sending: Task of the sending thread, submitted once the batch is planned.
         told: The planners know of it.
-        refused: Why the planners were not told of it: an id is outside its table.
         planned: Its plan in each cache.
         planned_at: When planning ended: what can be sent ahead was sent after that.
         versions: `versions_of` the features when they were announced.
@@ -43,7 +42,6 @@ class Coming:
     planning: Task[None] | None = None
     sending: Task[None] | None = None
     told: bool = False
-    refused: IndexError | None = None
     planned: list[Planned] | None = None
     planned_at: float = 0.0
     versions: list[tuple[int, int]] = field(default_factory=list)

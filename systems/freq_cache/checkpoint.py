@@ -3,10 +3,8 @@
 A failed save leaves the last one.
 """
 
-import json
 import re
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,18 +22,21 @@ from torchrec import EmbeddingBagConfig
 
 from systems.answers import Rows
 from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.tiers.commits import (
+    Damaged,
+    checksum_of,
+    read_manifest,
+    sync_directory,
+    write_manifest,
+    write_synced,
+)
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_map import checksum_of, sync_directory, write_synced
 from systems.spec import check_hyper_parameters
 
 MANIFEST = "manifest.json"
 _VERSION = 2
-_CHECKSUM = "crc32"
+_REMEDY = "take an older checkpoint"
 _CHUNK_ROWS = 1 << 18
-
-
-class DamagedCheckpoint(ValueError):
-    """A checkpoint is not what was written; the message names the file."""
 
 
 def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> None:
@@ -77,20 +78,16 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
                     "file": f"{file}.policy",
                     "crc32": write(f"{file}.policy", [part.view(np.uint8).data]),
                 }
-        manifest = {"version": _VERSION, "hyper": dict(hyper), "tables": tables}
-        text = json.dumps(manifest | {_CHECKSUM: _checksum_of(manifest)}, indent=1)
-        write(f"{MANIFEST}.{mark}", [text.encode()])
-        written[-1].replace(directory / MANIFEST)
+        write_manifest(directory / MANIFEST, {"version": _VERSION, "hyper": dict(hyper), "tables": tables})
     except BaseException:
         for path in written:
             path.unlink(missing_ok=True)
         raise
     sync_directory(directory)
     keep = {path.name for path in written}
-    for pattern in ("table_*.*.*", f"{MANIFEST}.*"):
-        for old in directory.glob(pattern):
-            if old.name not in keep:
-                old.unlink(missing_ok=True)
+    for old in directory.glob("table_*.*.*"):
+        if old.name not in keep:
+            old.unlink(missing_ok=True)
 
 
 def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> Mapping[str, float]:
@@ -101,11 +98,13 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     Raises:
         FileNotFoundError: the directory holds no checkpoint.
         ValueError: it is of other tables, another optimizer or another version; nothing was overwritten.
-        DamagedCheckpoint: its files are not what was written; nothing was overwritten.
+        Damaged: its files are not what was written; nothing was overwritten.
         OSError: rows could not be read or written; the caches refuse to go on until a checkpoint is loaded whole.
     """
     path = directory / MANIFEST
-    manifest = _manifest(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} holds no checkpoint: there is no {MANIFEST} in it")
+    manifest = read_manifest(path, version=_VERSION, remedy=_REMEDY)
     tables, saved = manifest["tables"], manifest["hyper"]
     if set(tables) != set(caches):
         different = ", ".join(sorted(set(tables) ^ set(caches)))
@@ -139,7 +138,7 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
                 cache.load(name, done, cache.tier.layout.repacked(records, layout))
                 done += records.shape[0]
             if done != entry["rows"]:
-                raise DamagedCheckpoint(f"{directory / entry['rows_file']} was cut while it was read: load it again")
+                raise Damaged(f"{directory / entry['rows_file']} was cut while it was read: load it again")
             cache.pool.steps = entry["steps"]
             learnt, start = _learnt(cache, entry), cache.start_of(name)
             if learnt is not None:
@@ -147,31 +146,10 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     return cast(dict[str, float], saved)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path.parent} holds no checkpoint: there is no {MANIFEST} in it")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        version, found = manifest["version"], manifest.pop(_CHECKSUM, None)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # not what is written there
-        raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
-    if version != _VERSION:
-        raise ValueError(
-            f"{path} is of version {version}, this code reads {_VERSION}: load it with the code that wrote it"
-        )
-    if found != _checksum_of(manifest):
-        raise DamagedCheckpoint(f"{path} is damaged, its checksum does not match: take an older checkpoint")
-    return manifest
-
-
-def _checksum_of(manifest: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
-
-
 def _inside(manifest: Path, file: str) -> Path:
     """A file that a manifest names, beside it."""
     if not re.fullmatch(r"table_\d+\.[0-9a-f]+\.(rows|policy)", file):
-        raise DamagedCheckpoint(f"{manifest} names {file}, which no save has written: take another checkpoint")
+        raise Damaged(f"{manifest} names {file}, which no save has written: take another checkpoint")
     return manifest.with_name(file)
 
 
@@ -214,14 +192,11 @@ def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
 
 def _check(path: Path, checksum: int, size: int | None) -> None:
     if not path.is_file():
-        raise DamagedCheckpoint(f"{path} is missing, or no file: take an older checkpoint")
+        raise Damaged(f"{path} is missing, or no file: {_REMEDY}")
     if size is not None and path.stat().st_size != size:
-        raise DamagedCheckpoint(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: take an older checkpoint")
-    found = checksum_of(path, path.stat().st_size)
-    if found != checksum:
-        raise DamagedCheckpoint(
-            f"{path} is damaged (checksum {found:08x}, not {checksum:08x}): take an older checkpoint"
-        )
+        raise Damaged(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: {_REMEDY}")
+    if checksum_of(path) != checksum:
+        raise Damaged(f"{path} is damaged, its checksum does not match: {_REMEDY}")
 
 
 _CHUNK_BYTES = 32 << 20

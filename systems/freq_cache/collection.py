@@ -1,20 +1,110 @@
 """The cache as modules: drop-ins for torchrec's `EmbeddingBagCollection` and `EmbeddingCollection`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Proxy, Tracer
 from torchrec import EmbeddingBagConfig, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor, KeyedTensor, PoolingType
 from torchrec.modules.embedding_modules import get_embedding_names_by_table
 
-from systems.answers import Support, Verdict
+from systems.answers import Rows, Support, Verdict
+from systems.freq_cache import checkpoint
 from systems.freq_cache.access import one_at_a_time
 from systems.freq_cache.base import CachedTables
+from systems.freq_cache.checkpoint import StreamedRows, streamed
+from systems.freq_cache.tiers.commits import JSON
+from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SystemSpec
 
 
-class CachedEmbeddingBagCollection(CachedTables):
+class SavedTables(CachedTables):
+    """`CachedTables` with access to their rows outside of lookups: loading, reading, saving, committing."""
+
+    @one_at_a_time
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        self._pipeline.withdraw()
+        cache = self._cache_of_table[table]
+        cache.load(table, start, cache.tier.layout.pack(rows))
+
+    @one_at_a_time
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
+        self.flush()
+        return self._cache_of_table[table].read(table, ids)
+
+    @one_at_a_time
+    def flush(self) -> None:
+        """Write every changed row to the slow tier, which is then up to date. Announced batches stay announced.
+
+        Raises:
+            WriteBackFailed, OSError: nothing is lost, and the same call may be repeated.
+        """
+        self._pipeline.withdraw()
+        for cache in self.caches:
+            cache.flush()
+
+    @one_at_a_time
+    def save(self, directory: Path | str) -> None:
+        """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
+
+        Training continues from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
+        size, policy, look-ahead and slow tier (with `slow_rows`, as long as rows are evicted at the same steps).
+        Announced batches stay announced.
+
+        Raises:
+            OSError: it cannot be written; the directory keeps its previous content.
+        """
+        self.flush()
+        checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
+
+    @one_at_a_time
+    def load(self, directory: Path | str) -> None:
+        """Load a checkpoint of `save`.
+
+        Raises:
+            FileNotFoundError, ValueError: there is none, or it is damaged, or of other tables or another optimizer.
+            OSError: rows cannot be read or written. Only then some were changed, and lookups fail until a new load.
+        """
+        self._pipeline.withdraw()
+        saved = checkpoint.load(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
+        self.fused_optimizer.restore(saved)
+
+    @one_at_a_time
+    def streamed_state_dict(self) -> dict[str, StreamedRows]:
+        """`state_dict()` for `torch.distributed.checkpoint`, which reads and writes its entries some rows at a time.
+
+        Save it unchanged. Load it with `planner=RowLoadPlanner()`; other planners load none of its entries.
+        Announced batches stay announced.
+        """
+        self._pipeline.withdraw()
+        return streamed(self._cache_of_table, prefix=self.rows_key, read_rows=self.read_rows, load_rows=self.load_rows)
+
+    @one_at_a_time
+    def commit(self) -> None:
+        """Commit the current rows: the directory has them when it is next opened, also after a crash.
+
+        Raises:
+            RuntimeError: the rows are not kept in a directory; use `save`.
+            OSError: the commit cannot be written; the directory opens in the state of the last commit.
+        """
+        if self._commits is None:
+            raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
+        self.flush()
+        saves = [cast(FileTier, cache.tier).save_map for cache in self.caches]  # rows in a directory have no other tier
+        steps: list[JSON] = [cache.pool.steps for cache in self.caches]
+        self._commits.commit(saves, {"hyper": {**self.fused_optimizer.hyper}, "steps": steps})
+
+    def optimizer_steps(self, table: str) -> int:
+        return self._cache_of_table[table].pool.steps
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        self._cache_of_table[table].pool.steps = steps
+
+
+class CachedEmbeddingBagCollection(SavedTables):
     """All rows in a slow tier, hot rows in device slots. Training is exact, as with tables that fit on the device.
 
     Optimizer state moves with its row, only changed rows are written back, and there is no index on the device.
@@ -84,7 +174,7 @@ class CachedEmbeddingBagCollection(CachedTables):
         return joined
 
 
-class CachedEmbeddingCollection(CachedTables):
+class CachedEmbeddingCollection(SavedTables):
     """`CachedEmbeddingBagCollection` without pooling, a row for every id: replaces torchrec's `EmbeddingCollection`.
 
     Args:

@@ -143,15 +143,11 @@ _PART_BYTES = 1 << 19
 
 
 def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Write `values`, `[n, width]` or `[n]`, to `table[rows]`, int32 or int64 `[n]`, each once.
+    """Write `values`, `[n, width]` or `[n]` of its type, to `table[rows]`, int32 or int64 `[n]`, each once.
 
     Raises:
         IndexError: a row is outside the table; other rows may be written.
-        ValueError: `values` are of another shape or type.
     """
-    if values.shape != (len(rows), *table.shape[1:]) or values.dtype is not table.dtype:
-        of = f"{values.dtype} {list(values.shape)}"
-        raise ValueError(f"{len(rows):,} rows of a table of {table.dtype} {list(table.shape)} are not given by {of}")
     if table.device.type != "cpu":
         table.index_copy_(0, rows.long(), values)
         return

@@ -7,7 +7,7 @@ It counts instead of carrying a state: the block of four columns `4 b .. 4 b + 3
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -53,59 +53,33 @@ def first_rows_of(
     sizes = [table.num_embeddings for table in tables]
     bounds = [(table.get_weight_init_min(), table.get_weight_init_max()) for table in tables]
     given = [table.weight_init_min is not None or table.weight_init_max is not None for table in tables]
-    of_tables = _Streams(
-        starts=np.array([0, *accumulate(sizes)]),
-        numbers=np.array(streams, np.uint32),
-        scales=np.array([rows**-0.5 * 2.0**-23 for rows in sizes], np.float32),
-        spans=np.array(
-            [n**0.5 * (high - low) / 2 if own else 1 for n, (low, high), own in zip(sizes, bounds, given, strict=True)],
-            np.float32,
-        ),
-        middles=np.array(
-            [(high + low) / 2 if own else 0 for (low, high), own in zip(bounds, given, strict=True)], np.float32
-        ),
+    starts, numbers = np.array([0, *accumulate(sizes)]), np.array(streams, np.uint32)
+    scales = np.array([rows**-0.5 * 2.0**-23 for rows in sizes], np.float32)
+    spans = np.array(
+        [n**0.5 * (high - low) / 2 if own else 1 for n, (low, high), own in zip(sizes, bounds, given, strict=True)],
+        np.float32,
+    )
+    middles = np.array(
+        [(high + low) / 2 if own else 0 for (low, high), own in zip(bounds, given, strict=True)], np.float32
     )
 
     def first_rows(ids: Tensor) -> Tensor:
         shape = ids.numel(), tables[0].embedding_dim
         if seed is None:
             return torch.zeros(shape)
-        made = torch.empty(shape)
-        _fill_in_parts(ids, made, seed, of_tables)
+        made, key = torch.empty(shape), (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
+        wanted, out = ids.numpy(), made.numpy()
+        parts = parts_of(made.numel(), least=_PART_VALUES)
+        edges = [wanted.size * part // parts for part in range(parts + 1)]
+
+        def fill(part: int) -> None:
+            mine = slice(edges[part], edges[part + 1])
+            _fill(wanted[mine], out[mine], key, starts, numbers, scales, spans, middles)
+
+        in_parts(fill, parts)
         return made
 
     return first_rows
-
-
-class _Streams(NamedTuple):
-    """The generator's tables, as the loop has them.
-
-    Attributes:
-        starts: The first row of each, and where the last one ends, int64.
-        numbers: Numbers of their streams.
-        scales: Factors of a word's upper 24 bits.
-        spans, middles: By which a value is multiplied, and what is added then; 1 and 0 change none.
-    """
-
-    starts: NDArray[np.int64]
-    numbers: NDArray[np.uint32]
-    scales: NDArray[np.float32]
-    spans: NDArray[np.float32]
-    middles: NDArray[np.float32]
-
-
-def _fill_in_parts(ids: Tensor, out: Tensor, seed: int, streams: _Streams) -> None:
-    """Make rows of streams, fp32 `[n, dim]`, contiguous."""
-    key = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
-    numbers, made = ids.numpy(), out.numpy()
-    parts = parts_of(made.size, least=_PART_VALUES)
-    edges = [numbers.size * part // parts for part in range(parts + 1)]
-
-    def fill(part: int) -> None:
-        mine = slice(edges[part], edges[part + 1])
-        _fill(numbers[mine], made[mine], key, *streams)
-
-    in_parts(fill, parts)
 
 
 def check_first_rows(tables: Sequence[EmbeddingBagConfig], seed: int | None) -> None:
@@ -157,6 +131,11 @@ def _fill(
     spans: NDArray[np.float32],
     middles: NDArray[np.float32],
 ) -> None:
+    """Make rows, fp32 `[n, dim]`, contiguous.
+
+    `starts`: the first row of each table, and where the last one ends. `numbers`: of their streams. `scales`: factors
+    of a word's upper 24 bits. `spans`, `middles`: by which a value is multiplied, and what is added then.
+    """
     at, columns = 0, out.shape[1]
     whole = columns // 4
     for i in range(ids.size):

@@ -58,9 +58,11 @@ class Pipeline:
         self.in_flight = InFlight(
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
         )
+        self.refused = False
+        """Whether the last lookup was refused after its rows had moved: the next may take slots of those before it."""
         self._coming: deque[Coming] = deque()
         self._withdrawing = False
-        self._chosen = self._warm = False
+        self._chosen = False
         self._changing = False
         self._failure: Exception | None = None
 
@@ -76,8 +78,6 @@ class Pipeline:
 
     def warm_up(self) -> None:
         """Fill the caches with the rows that their policies rank highest. Only the first call does anything."""
-        if self._warm:
-            return
 
         def choose() -> None:
             for cache in self._caches:
@@ -88,7 +88,6 @@ class Pipeline:
             self._change_here(choose)
         for cache in self._caches:
             cache.fill()
-        self._warm = True
 
     def announce(self, features: KeyedJaggedTensor) -> None:
         """Announce a batch after all others, and plan the batches that are now due.
@@ -128,7 +127,7 @@ class Pipeline:
         waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
         waited.fetch_wait_s += end - max(coming.planned_at, start)
         for cache, planned in zip(self._caches, plans, strict=True):
-            cache.move(planned)
+            cache.mover.move(planned, cache.traffic)
         # with the weights as they are now
         parts = coming.parts if features.weights_or_none() is None else self.split(features)
         self._coming.popleft()
@@ -140,12 +139,11 @@ class Pipeline:
         planning.wait()
         if coming.sending is not None:
             coming.sending.wait()
-        if coming.refused is not None:
-            self._coming.popleft()
-            raise coming.refused
         if coming.planned is None:
             if self._failure is not None:
                 self._check()
+            if isinstance(announcing.error, IndexError):
+                self._coming.popleft()
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
         return coming.planned
 
@@ -167,7 +165,7 @@ class Pipeline:
         self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
         for coming in planned:
             for cache, plan in zip(self._caches, coming.planned or [], strict=True):
-                cache.move(plan)
+                cache.mover.move(plan, cache.traffic)
                 cache.writer.moved(plan.plan.batch)
 
         def forget() -> None:
@@ -182,8 +180,9 @@ class Pipeline:
 
     def _finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
         """Finish the last batches, whose backward may be refused from here on; see `InFlight.expire`."""
-        bypassed = any(cache.bypassed for cache in self._caches)
-        self.in_flight.expire(for_lookup=for_lookup and not bypassed, waiting_too=waiting_too)
+        apart = self.refused or any(cache.bypassed for cache in self._caches)
+        self.in_flight.expire(for_lookup=for_lookup and not apart, waiting_too=waiting_too)
+        self.refused = False
         for cache in self._caches:
             cache.finish()
 
@@ -233,22 +232,17 @@ class Pipeline:
             self._announce(coming)
 
     def _announce(self, coming: Coming) -> Task[None]:
-        """Have the planners told of a batch, unless that was done or refused."""
+        """Have the planners told of a batch, unless that was done. An id outside its table is the error of the task."""
 
         def tell_planners(found: Sequence[Distinct]) -> None:
-            for cache, ids, distinct in zip(self._caches, coming.ids, found, strict=True):
-                cache.announce(ids, distinct, changes=coming.changes)
+            for cache, distinct in zip(self._caches, found, strict=True):
+                cache.announce(distinct, changes=coming.changes)
             coming.told = True
 
         def announce() -> None:
-            if coming.told or coming.refused is not None:
-                return
-            try:
+            if not coming.told:
                 found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
-            except IndexError as error:
-                coming.refused = error
-                return
-            self._change(lambda: tell_planners(found))
+                self._change(lambda: tell_planners(found))
 
         if coming.announcing is None:
             coming.announcing = self._run(announce, self._planning)
@@ -272,7 +266,7 @@ class Pipeline:
         def send() -> None:
             for cache, planned in zip(self._caches, coming.planned or [], strict=False):
                 with suppress(Exception):  # `move` tries again, and raises it
-                    cache.send(planned)
+                    cache.mover.send(planned)
 
         if coming.planning is None:
             coming.planning = self._run(plan, self._planning)

@@ -1,8 +1,10 @@
-"""The spec of a collection with its options; slots that fit its budget, bytes of a cache on device and host."""
+"""A collection's spec with its options; the slots that fit its budget and their bytes; caches built from it."""
 
+import numbers
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,20 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
+from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import BatchMover
-from systems.freq_cache.cache.policy import Policy
+from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import Transfer
+from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
+from systems.freq_cache.tiers.commits import JSON, SUM_BYTES, Commits
+from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
 from systems.freq_cache.tiers.ram_index import RamIndex
-from systems.freq_cache.tiers.row_map import SUM_BYTES
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
+from systems.threads import Worker
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """Type of weights in the slow tier by name; None: the type of the slots, not compressed."""
@@ -36,9 +46,21 @@ WINDOW_BYTES = 24
 """Maximum bytes per id of an announced batch on the host for its distinct rows and its plan."""
 SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 """Share and bytes of a host budget reserved for the allocator and page tables."""
+_INITIAL_BYTES = 8 << 20
+"""Bytes of initial rows per write to the tier: few enough that the same memory is reused without page faults."""
 
-
+_WHOLE = numbers.Integral, "a whole number"
 _TEXT_OPTIONS = ("policy", "tier", "copy_engine", "slow_rows")
+
+
+def check_type(name: str, value: object, types: Any, words: str) -> None:  # noqa: ANN401 - as `isinstance` takes them
+    """Refuse an argument of a wrong type; no flag is a number.
+
+    Raises:
+        TypeError: the message names the argument.
+    """
+    if isinstance(value, bool) != (types is bool) or not isinstance(value, types):
+        raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +70,9 @@ class CacheSpec(SystemSpec):
     Attributes:
         tier: `host`, `pinned` or `file`.
         directory: Directory of the rows of tier `file`.
+
+    Raises:
+        TypeError: an option has a wrong type; the message names the argument.
     """
 
     policy: str | Callable[[int], Policy] = "lfu"
@@ -60,6 +85,16 @@ class CacheSpec(SystemSpec):
     directory: Path | None = None
     ram_bytes: int = 0
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("look_ahead", "lookups_per_backward", "batch_lookups", "ram_bytes"):
+            check_type(name, getattr(self, name), *_WHOLE)
+        if self.seed is not None:
+            check_type("seed", self.seed, *_WHOLE)
+        words = "the name of a policy, or what makes one from a number of rows"
+        check_type("policy", self.policy, (str, Callable), words)
+        check_type("is_weighted", self.weighted, bool, "True or False")
 
     @classmethod
     def of(cls, spec: SystemSpec) -> "CacheSpec":
@@ -208,3 +243,111 @@ def _sharing_rows(spec: CacheSpec) -> int:
 def _own_slots(spec: CacheSpec, group: Group) -> int | None:
     own = spec.cache_rows.get(group.tables[0].name)
     return None if own is None else min(own, group.rows)
+
+
+def build_cache(
+    spec: CacheSpec,
+    group: Group,
+    *,
+    number: int,
+    commits: Commits | None,
+    transfer: Transfer,
+    writing: Worker | None,
+    hyper_parameters: Callable[[], Mapping[str, float]],
+) -> Cache:
+    """The cache of a group of tables.
+
+    Args:
+        spec: The collection's spec.
+        group: The tables.
+        number: Number of the cache.
+        commits: Commits of the directory of the rows, if they are on disk.
+        transfer: Shared by all caches.
+        writing: The thread that writes rows back; None: the thread that moves them.
+        hyper_parameters: Gives those of the next lookup.
+    """
+    first = group.tables[0]
+    slots, together = slots_of(spec, group), spec.lookups_per_backward
+    policy = _policy(spec, group)
+    tier = _tier(spec, group, policy, commits, number)
+
+    def make_pool(slots: int) -> SlotTable:
+        optimizer = spec.optimizer_of(first)
+        return SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
+
+    try:
+        return Cache(
+            group,
+            planner=Planner(rows=group.rows, slots=slots, policy=policy, batch_ids=together * spec.batch_lookups),
+            tier=tier,
+            make_pool=make_pool,
+            hyper_parameters=hyper_parameters,
+            staging_rows=staging_rows(spec, slots),
+            writing=writing,
+            transfer=transfer,
+            remedy=None if isinstance(spec.budget, CacheRatio) else partial(remedy, spec, group),
+            lookups_per_backward=together,
+        )
+    except BaseException:
+        tier.close()
+        raise
+
+
+def contents_of(spec: CacheSpec, group: Group) -> JSON:
+    """Description of a cache's records, tables and initial rows, for `Commits`: see `first_rows_of`."""
+    layout = layout_of(spec, group.tables[0])
+    tables: list[JSON] = [
+        {"table": table.name, "rows": table.num_embeddings}
+        | ({"seed": None} if spec.seed is None else {"seed": spec.seed, "stream": stream, "between": bounds})
+        for table, stream in zip(group.tables, _streams(spec, group), strict=True)
+        for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
+    ]
+    return {"dim": layout.dim, "dtype": str(layout.dtype), "state": dict(layout.state), "tables": tables}
+
+
+def _tier(spec: CacheSpec, group: Group, policy: Policy, commits: Commits | None, number: int) -> SlowTier:
+    layout, rows = layout_of(spec, group.tables[0]), group.rows
+    initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
+    if spec.directory is not None and commits is not None:
+        return FileTier(
+            spec.directory / f"cache_{number}",
+            rows=rows,
+            layout=layout,
+            initialize=initialize,
+            saved=commits.saved[number],
+            counts=commits.counts,
+            name_of=partial(_name_of, group),
+            ram_bytes=ram_bytes_of(spec) * rows // spec.rows,
+            keys=policy.keys_of_evicted,
+        )
+    tier = HostTier(rows=rows, layout=layout)
+    if spec.tier == "pinned":
+        tier = PinnedTier(rows, layout, spec.device, by_kernel=spec.copy_engine == "device")
+    chunk_rows = max(1, _INITIAL_BYTES // (4 * layout.dim))
+    for start in range(0, 0 if spec.seed is None else rows, chunk_rows):
+        ids = torch.arange(start, min(start + chunk_rows, rows))
+        layout.set_weights(tier.records[start : start + chunk_rows], initialize(ids))
+    return tier
+
+
+def _streams(spec: CacheSpec, group: Group) -> list[int]:
+    """Random stream of each table's initial rows: its position in the spec."""
+    names = [table.name for table in spec.tables]
+    return [names.index(table.name) for table in group.tables]
+
+
+def _name_of(group: Group, row: int) -> str:
+    """Name of a cache's row in messages."""
+    for table in group.tables:
+        if row < table.num_embeddings:
+            break
+        row -= table.num_embeddings
+    return f"row {row} of table {table.name}"
+
+
+def _policy(spec: CacheSpec, group: Group) -> Policy:
+    if not isinstance(spec.policy, str):
+        return spec.policy(group.rows)
+    if spec.policy == "static" and spec.frequencies is not None:
+        return StaticFrequency([spec.frequencies[table.name].numpy() for table in group.tables])
+    return LFU(group.rows) if spec.policy == "lfu" else LRU()

@@ -20,7 +20,7 @@ from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_map import SPARE
+from systems.freq_cache.tiers.row_file import SPARE
 from tests.docs.commands import module_of
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -57,7 +57,7 @@ def test_the_code_of_the_page_does_what_it_says(ran: dict[str, Any]) -> None:
     assert 0.2 < ran["hit_rate"] < 1
     assert ran["fetched_bytes"] > 0
     assert (ran["directory"] / "checkpoint" / "manifest.json").is_file()
-    assert (ran["directory"] / "rows" / "cache_0" / "map").is_file()
+    assert (ran["directory"] / "rows" / "cache_0" / "map.1").is_file()
     assert ran["resumed"].fused_optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**2)
     assert ran["clicked"].shape == (1, 6)
     assert ran["rates"] == pytest.approx([0.1, 0.01])

@@ -94,3 +94,5 @@ def close(collection: CachedEmbeddingBagCollection) -> None:
     for cache in collection.caches:
         cache.writer.wait()
         cache.tier.close()
+    if collection._commits is not None:
+        collection._commits.close()

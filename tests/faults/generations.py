@@ -1,21 +1,18 @@
 """Tables in a directory, committed generation after generation, whose rows say by whom and when they were written."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from systems.freq_cache import commits
+from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.ram_level import RamTier
 
 BATCHES = 3
 """Writes between two commits. Their rows overlap."""
@@ -98,30 +95,23 @@ class Tables:
 
     def __init__(self, directory: Path, tables: tuple[Table, ...]) -> None:
         self._tables = tables
+        self._commits = Commits(directory, [str(number) for number in range(len(tables))])
         self.tiers = [
-            (partial(RamTier, ram_bytes=table.ram_bytes) if table.ram_bytes else FileTier)(
-                directory / str(number),
+            FileTier(
+                directory / f"cache_{number}",
                 rows=table.rows,
                 layout=table.layout,
-                decided=lambda extra: extra.get("commit") == commits.number_of(directory),
+                saved=self._commits.saved[number],
+                counts=self._commits.counts,
+                ram_bytes=table.ram_bytes,
             )
             for number, table in enumerate(tables)
         ]
-        self._commits: commits.Commits | None = None
-        if len(tables) > 1:
-            # of a cache, a commit asks for these three
-            caches: list[Any] = [
-                SimpleNamespace(tier=tier, tables={str(number): None}, pool=SimpleNamespace(steps=0))
-                for number, tier in enumerate(self.tiers)
-            ]
-            self._commits = commits.Commits(directory, [str(number) for number in range(len(tables))])
-            self._hyper = self._commits.reopen(caches)
 
     @property
     def committed(self) -> Generation:
-        """The generation that was committed last."""
-        said: Any = self.tiers[0].committed_extra if self._commits is None else self._hyper
-        return Generation(int(said["number"]), int(said["life"])) if said else Generation(0, 0)
+        """The generation that was committed last, when the tables were opened."""
+        return Generation(**self._commits.extra) if self._commits.extra else Generation(0, 0)
 
     def write(self, generation: Generation, after_each: Callable[[], None] = lambda: None) -> None:
         for position, rows, mark in writes(generation, self._tables):
@@ -130,14 +120,12 @@ class Tables:
             after_each()
 
     def commit(self, generation: Generation) -> None:
-        if self._commits is None:
-            self.tiers[0].commit(generation._asdict())
-        else:
-            self._commits.commit(generation._asdict())
+        self._commits.commit([tier.save_map for tier in self.tiers], generation._asdict())
 
     def close(self) -> None:
         for tier in self.tiers:
             tier.close()
+        self._commits.close()
 
 
 def go_on(directory: Path, scene: str, life: int, most: int, parent: Connection) -> None:

@@ -15,14 +15,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.tiers import row_file
-from systems.freq_cache.tiers.blocks import Blocks, BufferedBlocks, open_blocks
+from systems.freq_cache.tiers import commits, row_file
+from systems.freq_cache.tiers.blocks import Blocks, open_blocks
+from systems.freq_cache.tiers.commits import Damaged
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_map import DamagedTier
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
+from tests.faults.kept_tiers import KeptTier
 
 NARROW, WIDE = RowLayout(4, torch.float32, {"sum": 1}), RowLayout(128, torch.float32, {})
 
@@ -33,14 +35,14 @@ def held(tier: FileTier, rows: Tensor) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("way", [open_blocks, BufferedBlocks], ids=["as the file system allows", "page cache"])
+@pytest.mark.parametrize("way", [open_blocks, Blocks], ids=["as the file system allows", "page cache"])
 @pytest.mark.parametrize("layout", [NARROW, WIDE], ids=["20 bytes", "512 bytes"])
 def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_suffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: RowLayout, way: Callable[[Path], Blocks]
 ) -> None:
     monkeypatch.setattr(row_file, "open_blocks", way)
-    chance, rows, path = random.Random(layout.dim), 12, tmp_path / "rows.bin"
-    tier = FileTier(tmp_path, rows=rows, layout=layout)
+    chance, rows, path = random.Random(layout.dim), 12, tmp_path / "cache_0" / "rows.bin"
+    tier = KeptTier(tmp_path, rows=rows, layout=layout)
     for _ in range(2):
         tier.write(torch.randperm(rows), torch.randn(rows, layout.width))
         tier.commit({})
@@ -50,12 +52,12 @@ def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_su
     stride = layout.record_bytes
     for place in chance.sample(range(len(sound) // stride * stride), 25):
         path.write_bytes(sound[:place] + bytes([sound[place] ^ chance.randrange(1, 256)]) + sound[place + 1 :])
-        tier = FileTier(tmp_path, rows=rows, layout=layout)
+        tier = KeptTier(tmp_path, rows=rows, layout=layout)
         told = []
         for row in range(rows):
             try:
                 assert torch.equal(held(tier, torch.tensor([row])), right[row : row + 1])
-            except DamagedTier as error:
+            except Damaged as error:
                 assert str(error).startswith(f"{path}: the record of row {row}, at byte {place // stride * stride}, is")
                 told.append(row)
         named = {int(code) - 1 for code in tier._codes}
@@ -64,8 +66,8 @@ def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_su
 
 
 def test_older_record_and_that_of_another_row_and_a_hole_are_no_record_of_a_row(tmp_path: Path) -> None:
-    tier = FileTier(tmp_path, rows=4, layout=NARROW)
-    path, size, right = tmp_path / "rows.bin", NARROW.record_bytes, torch.rand(4, NARROW.width)
+    tier = KeptTier(tmp_path, rows=4, layout=NARROW)
+    path, size, right = tmp_path / "cache_0" / "rows.bin", NARROW.record_bytes, torch.rand(4, NARROW.width)
     for records in (right + 1, right + 2, right + 3, right):
         tier.write(torch.arange(4), records)
         tier.commit({})
@@ -79,10 +81,10 @@ def test_older_record_and_that_of_another_row_and_a_hole_are_no_record_of_a_row(
     for place, other in zip(own, (now[own[1] : own[1] + size], bytes(size), older), strict=False):
         now[place : place + size] = other
     path.write_bytes(now)
-    again = FileTier(tmp_path, rows=4, layout=NARROW)
+    again = KeptTier(tmp_path, rows=4, layout=NARROW)
     assert torch.equal(held(again, torch.tensor([3])), right[3:])
     for row in range(3):
-        with pytest.raises(DamagedTier, match=f"the record of row {row}, "):
+        with pytest.raises(Damaged, match=f"the record of row {row}, "):
             held(again, torch.tensor([row, 3]))
     again.close()
 
@@ -116,7 +118,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         patch.setattr(Path, "replace", leaving(Path.replace))
         collection.commit()
     close(collection)
-    assert len(left) > 10
+    assert len(left) > 8
     return [*left, running]
 
 
@@ -124,12 +126,12 @@ def opens_right_or_tells(directory: Path) -> bool:
     """Whether a directory opens; if it does, its rows are those of one commit or the other."""
     try:
         collection = built(TWO_WIDTHS, directory=directory)
-    except (DamagedTier, ValueError) as error:
+    except ValueError as error:
         assert str(directory) in str(error)
         return False
     try:
         found = snapshot(collection)
-    except DamagedTier as error:
+    except Damaged as error:
         assert "rows.bin: the record of row" in str(error)
         return False
     finally:
@@ -184,6 +186,7 @@ def test_any_file_that_is_gone_or_cut_leaves_right_rows_or_an_error(states: list
 
 
 USERS, SHOPS = TWO_WIDTHS
+ROWWISE_ADAGRAD = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
 ONE_WIDTH = (table("users", 60, 8), table("shops", 40, 8))
 
 
@@ -197,6 +200,9 @@ ONE_WIDTH = (table("users", 60, 8), table("shops", 40, 8))
         (ONE_WIDTH, ONE_WIDTH[::-1], {}),
         (ONE_WIDTH, (table("shops", 60, 8), table("users", 40, 8)), {}),
         (ONE_WIDTH, ONE_WIDTH, {"cache_rows": {"users": 20}}),
+        (ONE_WIDTH, ONE_WIDTH, {"slow_rows": "fp16"}),
+        (ONE_WIDTH, ONE_WIDTH, {"optimizer": ROWWISE_ADAGRAD}),
+        (ONE_WIDTH, (table("users", 60, 12), table("shops", 40, 12)), {}),
     ],
 )
 def test_directory_asked_for_other_rows_is_refused_and_stays_as_it_is(
@@ -206,12 +212,12 @@ def test_directory_asked_for_other_rows_is_refused_and_stays_as_it_is(
     collection.commit()
     train(collection, range(2))
     collection.flush()
-    with pytest.MonkeyPatch.context() as patch, suppress(Ended):  # as the commit counts, and before it is finished
-        patch.setattr(FileTier, "finish_commit", lambda _: (_ for _ in ()).throw(Ended()))
+    with pytest.MonkeyPatch.context() as patch, suppress(Ended):  # as the commit counts
+        patch.setattr(commits, "sync_directory", lambda _: (_ for _ in ()).throw(Ended()))
         collection.commit()
     close(collection)
     before = {path: path.read_bytes() for path in files_of(tmp_path)}
-    with pytest.raises(ValueError, match="other tables, in another order or of another seed"):
+    with pytest.raises(ValueError, match="other tables, in another order, of another layout or of another seed"):
         built(asked, directory=tmp_path, **choices)
     assert {path: path.read_bytes() for path in files_of(tmp_path)} == before
     again = built(tables, directory=tmp_path)
@@ -227,7 +233,7 @@ def test_directory_without_its_number_of_commits_is_refused_and_opens_once_that_
     kept = (tmp_path / "commits").read_bytes()
     (tmp_path / "commits").unlink()
     for tables in (ONE_WIDTH, ONE_WIDTH[::-1], TABLES):
-        with pytest.raises(DamagedTier, match=r"commits is missing, and .*map was committed with it: restore it"):
+        with pytest.raises(Damaged, match=r"commits is missing, and .*map\.1 was committed with it: restore it"):
             built(tables, directory=tmp_path)
     (tmp_path / "commits").write_bytes(kept)
     again = built(ONE_WIDTH, directory=tmp_path)
@@ -257,9 +263,9 @@ def test_damaged_row_is_named_by_its_table_where_a_batch_wants_it(tmp_path: Path
     path.write_bytes(data)
     again = built(ONE_WIDTH, directory=tmp_path, look_ahead=2)
     message = f"rows.bin: the record of row 7 of table shops, at byte {place}, is not what was written"
-    with pytest.raises(DamagedTier, match=message):
+    with pytest.raises(Damaged, match=message):
         again.read_rows("shops", torch.tensor([6, 7]))
-    with pytest.raises(DamagedTier, match=message):
+    with pytest.raises(Damaged, match=message):
         train(again, range(100))
     close(again)
 
@@ -284,13 +290,13 @@ def test_construction_that_fails_lets_go_of_the_directory(
     built(TWO_WIDTHS, directory=tmp_path).close()
 
 
-@pytest.mark.parametrize(("way", "label"), [(open_blocks, "file"), (BufferedBlocks, "file (page cache)")])
+@pytest.mark.parametrize(("way", "label"), [(open_blocks, "file"), (Blocks, "file (page cache)")])
 def test_placement_says_whether_the_file_is_read_past_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], Blocks], label: str
 ) -> None:
     monkeypatch.setattr(row_file, "open_blocks", way)
     collection = built(directory=tmp_path)
-    direct = isinstance(collection.caches[0].tier._file._blocks, BufferedBlocks) is False
+    direct = collection.caches[0].tier.direct
     assert direct or label != "file"  # this test's file system has direct access
     assert collection.placement.label == f"{label} + RAM slots"
     close(collection)

@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from systems.freq_cache.tiers import file as file_tier
+from systems.freq_cache.tiers import commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
+from tests.faults.kept_tiers import KeptTier
 from tests.faults.limits import file_size_limit
 
 pytestmark = pytest.mark.slow
@@ -41,8 +42,8 @@ def after(step: int) -> Tensor:
     return records
 
 
-def opened(directory: Path, **options: object) -> FileTier:
-    return FileTier(directory, rows=ROWS, layout=LAYOUT, **options)
+def opened(directory: Path) -> KeptTier:
+    return KeptTier(directory, rows=ROWS, layout=LAYOUT)
 
 
 def held(tier: FileTier) -> Tensor:
@@ -51,8 +52,8 @@ def held(tier: FileTier) -> Tensor:
     return out
 
 
-def committed_step(tier: FileTier) -> int:
-    step = (tier.committed_extra or {"step": 0})["step"]
+def committed_step(tier: KeptTier) -> int:
+    step = tier.committed_extra.get("step", 0)
     assert isinstance(step, int)
     return step
 
@@ -80,7 +81,7 @@ def write_interrupted(tier: FileTier, step: int, line: int) -> bool:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(str(Path(file_tier.__file__).parent)):
+        if not frame.f_code.co_filename.startswith(str(Path(commits.__file__).parent)):
             return None
         # as a `with` ends, its line comes again: an interrupt there would keep the lock, and signals do not come there
         if event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("with "):
@@ -131,24 +132,30 @@ def test_interrupt_before_any_line_of_a_write_leaves_all_rows_old_or_all_new(tmp
 
 
 @pytest.mark.parametrize("counts", [False, True])
-def test_prepared_commit_counts_if_it_was_decided(tmp_path: Path, counts: bool) -> None:
+def test_map_that_was_saved_counts_if_the_directory_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: bool
+) -> None:
     tier = opened(tmp_path)
-    for step in (1, 2):
-        tier.write(*batch(step))
-        tier.prepare_commit({"step": step})
-        if step == 1:
-            tier.finish_commit()
+    tier.write(*batch(1))
+    tier.commit({"step": 1})
+    tier.write(*batch(2))
+    if counts:
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no directory today"):
+            patch.setattr(commits, "sync_directory", _fail)
+            tier.commit({"step": 2})
+    else:
+        tier.save_map(2)
     tier.close()
-    again = opened(tmp_path, decided=lambda extra: counts and extra == {"step": 2})
+    again = opened(tmp_path)
     assert committed_step(again) == (2 if counts else 1)
     assert torch.equal(held(again), after(2 if counts else 1))
     again.close()
 
 
-def test_prepared_commit_that_was_given_up_is_not_used_by_later_ones(tmp_path: Path) -> None:
+def test_map_of_a_commit_that_was_given_up_is_not_used_by_later_ones(tmp_path: Path) -> None:
     tier = opened(tmp_path)
     tier.write(*batch(1))
-    tier.prepare_commit({"step": 1})
+    tier.save_map(1)
     for step in (2, 3):
         tier.write(*batch(step))
     tier.commit({"step": 3})
@@ -160,15 +167,14 @@ def test_prepared_commit_that_was_given_up_is_not_used_by_later_ones(tmp_path: P
     again.close()
 
 
-def test_commit_that_could_not_be_finished_is_finished_before_anything_is_written(
+def test_commit_that_may_not_last_is_made_to_last_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tier = opened(tmp_path)
     tier.write(*batch(1))
-    tier.prepare_commit({"step": 1})
     with monkeypatch.context() as patch:
-        patch.setattr(file_tier, "sync_directory", _fail)
-        for attempt in (tier.finish_commit, lambda: tier.write(*batch(2))):
+        patch.setattr(commits, "sync_directory", _fail)
+        for attempt in (lambda: tier.commit({"step": 1}), lambda: tier.write(*batch(2))):
             with pytest.raises(OSError, match="no directory today"):
                 attempt()
     tier.write(*batch(2))
@@ -188,7 +194,7 @@ def test_free_positions_that_cannot_be_written_fail_the_write_and_keep_all_rows(
     tier = opened(tmp_path)
     failures = 0
     for step in range(40, 48):
-        size_bytes = (tmp_path / "rows.bin").stat().st_size
+        size_bytes = (tmp_path / "cache_0" / "rows.bin").stat().st_size
         with file_size_limit(size_bytes // 2 // 4096 * 4096):
             try:
                 tier.write(*batch(step))

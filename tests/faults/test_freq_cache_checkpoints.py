@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import checkpoint
 from systems.freq_cache.cache.mover import RowMover
-from systems.freq_cache.tiers.row_map import DamagedTier
+from systems.freq_cache.tiers import commits
+from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, close, plain_after, started, train
 
@@ -115,7 +115,7 @@ def test_any_byte_of_a_checkpoint_that_changes_is_told_or_of_no_weight(saved: Pa
 
 def signed(manifest: dict[str, Any]) -> str:
     """A manifest with its checksum, as somebody else could write it."""
-    return json.dumps({**manifest, "crc32": checkpoint._checksum_of(manifest)})
+    return json.dumps({**manifest, "crc32": commits._checksum(manifest)})
 
 
 @pytest.mark.parametrize(
@@ -218,12 +218,12 @@ def test_rows_that_were_loaded_in_part_are_told_until_the_same_are_loaded(monkey
 def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) -> None:
     collection = started(TWO_WIDTHS, directory=tmp_path)
     collection.commit()
-    older = (tmp_path / "cache_1" / "map").read_bytes()
+    older = (tmp_path / "cache_1" / "map.1").read_bytes()
     train(collection, range(1))
     collection.commit()
     close(collection)
-    (tmp_path / "cache_1" / "map").write_bytes(older)
-    with pytest.raises(DamagedTier, match="committed 2 times, cache_1 in it holds commit 1: restore"):
+    (tmp_path / "cache_1" / "map.2").write_bytes(older)
+    with pytest.raises(Damaged, match=r"map\.2 is missing or damaged, its checksum does not match: restore"):
         built(TWO_WIDTHS, directory=tmp_path)
 
 
@@ -232,5 +232,5 @@ def test_number_of_commits_that_is_damaged_is_refused(tmp_path: Path) -> None:
     collection.commit()
     close(collection)
     (tmp_path / "commits").write_text("many")
-    with pytest.raises(DamagedTier, match="commits is damaged, its checksum"):
+    with pytest.raises(Damaged, match="commits is damaged"):
         built(directory=tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from torch import Tensor
 
 from systems.contract import MemoryBreakdown
-from systems.freq_cache import CachedEmbeddingBagCollection, build
+from systems.freq_cache import CachedEmbeddingBagCollection, sizing
 from systems.freq_cache.cache.mover import WriteBackFailed
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from tests.contract.scenes import assert_same, snapshot
@@ -61,13 +61,13 @@ def watched(
     before: Callable[[str, Tensor], None], tables: tuple[Any, ...] = TABLES, **choices: object
 ) -> CachedEmbeddingBagCollection:
     """A collection behind such tiers, with its rows loaded."""
-    make = build._tier
+    make = sizing._tier
 
     def watched_tier(*arguments: Any) -> SlowTier:
         return Watched(make(*arguments), before)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "_tier", watched_tier)
+        patch.setattr(sizing, "_tier", watched_tier)
         return started(tables, **choices)
 
 

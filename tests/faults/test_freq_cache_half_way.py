@@ -174,15 +174,15 @@ def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
 def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
     collection, features = started(), batch(0)
     cache = collection.caches[0]
-    move = cache.move
+    move = cache.mover.move
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    cache.move = interrupted
+    cache.mover.move = interrupted
     with pytest.raises(KeyboardInterrupt):
         collection(features)
-    cache.move = move
+    cache.mover.move = move
     features.values().copy_(batch(1).values())
     plain, pooled = Plain(), collection(features).values()
     learn(pooled, 1)
@@ -194,15 +194,15 @@ def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() ->
     collection, plain = started(), Plain()
     collection.set_learning_rate(0.25)
     cache = collection.caches[0]
-    pass_on = cache.set_hyper_parameters
+    pass_on = cache.take_hyper_parameters
 
-    def interrupted(_: object) -> None:
+    def interrupted() -> None:
         raise KeyboardInterrupt
 
-    cache.set_hyper_parameters = interrupted
+    cache.take_hyper_parameters = interrupted
     with pytest.raises(KeyboardInterrupt):
         collection(batch(0))
-    cache.set_hyper_parameters = pass_on
+    cache.take_hyper_parameters = pass_on
     learn(collection(batch(0)).values(), 0)
     plain.optimizer = replace(plain.optimizer, lr=0.25)
     plain.train(range(1))

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 import systems.freq_cache  # noqa: F401 - for those that are forked
-from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
+from tests.faults.kept_tiers import KeptTier
 
 torch.set_num_threads(1)
 with tempfile.TemporaryDirectory() as _folder:
     _layout = RowLayout(4, torch.float32, {})
-    _tier = FileTier(Path(_folder), rows=8, layout=_layout)
+    _tier = KeptTier(Path(_folder), rows=8, layout=_layout)
     for _ in range(4):  # the later ones to positions that are free
         _tier.write(torch.arange(8), torch.zeros(8, 4))
         _tier.commit({})

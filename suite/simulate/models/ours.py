@@ -72,7 +72,7 @@ class FreqCacheModel(CacheModel):
 
 
 class _Ram:
-    """The index of a level of RAM as `RamTier` has it, without records: the file answers at once."""
+    """The index of a level of RAM as `FileTier` has it, without records: the file answers at once."""
 
     def __init__(self, places: int, trace: Trace, policy: Policy, slots: int) -> None:
         self._codes, self._sums = np.ones(trace.rows, np.int32), np.zeros(trace.rows, np.uint16)

@@ -1,11 +1,5 @@
 """One cache: the tables of one width, their rows in a slow tier and the hot ones in slots on the device.
 
-- `cache`: the operations on a batch, for one cache: announce, plan, send, move, look up.
-- `planner`: decides which rows to fetch and evict, on row and slot numbers only. `plan`: the forms of a batch in it,
-  and counters. `loops`: its compiled loops. `policy`: policies, and queues of slots by key; a new policy goes there.
-- `mover`: copies of rows for a batch, and write-backs on a thread. `staging`: copies on side streams, their buffers.
-- `slot_table`: slots, looked up and updated by fbgemm. `uncached`: lookups of rows without a slot.
-
 Words of the planner:
 
 - A **slot** holds one row in the cache. A row without a slot is **absent**.

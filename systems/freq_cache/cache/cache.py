@@ -16,7 +16,7 @@ from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.cache.uncached import Inference, Overflow
+from systems.freq_cache.cache.uncached import Overflow
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
 
@@ -27,15 +27,16 @@ class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
 
     `choose_first_rows`, `announce`, `plan` and `withdraw` change only the planner, neither slots nor rows: the planning
-    thread may call them while another thread trains. If one of them ends half-way, row locations are lost. `send` may
-    be called on another thread, in the order of the plans. Only the training thread calls everything else. These
-    methods and `send` may be called again if they end half-way. The caller of a method that moves rows makes sure that
-    no lookup of these rows has a pending backward, whose update would be lost.
+    thread may call them while another thread trains. If one of them ends half-way, row locations are lost. Only the
+    training thread calls everything else, `mover.send` excepted; these methods may be called again if they end
+    half-way. The caller of a method that moves rows makes sure that no lookup of these rows has a pending backward,
+    whose update would be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.
         planner, tier: Both have the rows of all tables, table after table.
         make_pool: Makes a pool of a given number of slots.
+        hyper_parameters: Gives those of the next lookup.
         staging_rows: Capacity of each staging buffer on the device, in records.
         writing: The thread that writes rows back; None: the thread that moves them.
         transfer: Copies to and from the device.
@@ -51,6 +52,7 @@ class Cache:
         planner: Planner,
         tier: SlowTier,
         make_pool: Callable[[int], SlotTable],
+        hyper_parameters: Callable[[], Mapping[str, float]],
         staging_rows: int,
         writing: Worker | None,
         transfer: Transfer,
@@ -67,11 +69,12 @@ class Cache:
         self.tier = tier
         self.writer = Writer(tier, writing)
         self.pool = make_pool(planner.slots)
+        self._hyper_parameters = hyper_parameters
+        self._hyper: Mapping[str, float] = {}
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
-        self._batch_mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
-        self._mover = RowMover(tier, transfer)
-        self._overflow = Overflow(self.pool, make_pool, self._mover, self.writer, remedy)
-        self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
+        self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
+        self._rows = RowMover(tier, transfer)
+        self._overflow = Overflow(self.pool, make_pool, self._rows, self.writer, remedy)
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
@@ -112,16 +115,15 @@ class Cache:
     def fill(self) -> None:
         """Copy the rows of `choose_first_rows` into their slots, and the next best to RAM, if that is still to do."""
         if self._first is not None:
-            self._mover.fill(self.pool, *self._first)
+            self._rows.fill(self.pool, *self._first)
             if self.tier.ram_rows:
                 best = self.planner.policy.best(self.planner.slots + self.tier.ram_rows)
                 self.tier.keep(as_long(best[self.planner.slots :]))
             self._first = None
 
-    def announce(self, ids: Ids, distinct: Distinct, *, changes: bool) -> None:
-        """Announce a coming batch with its distinct rows to the planner. `changes`: it will be trained."""
-        every = self._together.announced(ids)
-        self.planner.announce(distinct if every is ids else self.planner.distinct(every), changes=changes)
+    def announce(self, distinct: Distinct, *, changes: bool) -> None:
+        """Announce a coming batch by its distinct rows to the planner. `changes`: it will be trained."""
+        self.planner.announce(self._together.announced(distinct), changes=changes)
 
     def plan(self, ids: Ids, *, changes: bool) -> Planned:
         """Plan the oldest announced batch. `changes`: as announced."""
@@ -134,21 +136,6 @@ class Cache:
         """Make the planner forget the announced batches that are not planned."""
         self.planner.withdraw()
         self._together.withdrawn()
-
-    def send(self, planned: Planned) -> None:
-        """Copy a planned batch's rows to staging ahead, as far as possible. After an `OSError` `move` tries again."""
-        self._batch_mover.send(planned)
-
-    def move(self, planned: Planned) -> None:
-        """Move the rows that a batch needs: changed ones out of the cache, then missing ones into it.
-
-        Batches are moved in the order of their plans. After an error the same call continues where it stopped.
-
-        Raises:
-            OSError: rows could not be read from the slow tier.
-            WriteBackFailed: rows could not be written to it.
-        """
-        self._batch_mover.move(planned, self.traffic)
 
     def look_up(self, planned: Planned, weights: Tensor | None, *, alone: bool) -> Tensor:
         """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
@@ -163,7 +150,7 @@ class Cache:
         """
         self.check_whole()
         plan = planned.plan
-        numbers = self._batch_mover.numbers(planned)
+        numbers = self.mover.numbers(planned)
         slots, offsets = numbers.slots, numbers.offsets
         self.traffic.count(plan)
         if self.count_by_table:
@@ -171,9 +158,8 @@ class Cache:
         pool = self.pool
         if plan.overflow:
             pool = self._overflow.look_up(plan, self.traffic, alone=alone)
-            slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse))
-        if weights is not None:
-            weights = weights.to(slots.device, non_blocking=True)
+            pool.set_hyper_parameters(self._hyper)
+            slots = self._rows.transfer.to_device(torch.from_numpy(plan.inverse))
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
         self._together.looked_up(plan.batch)
         return pooled
@@ -186,11 +172,14 @@ class Cache:
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
-        ids = self.ids_of(part)
-        self.distinct(ids)
+        ids, to_device = self.ids_of(part), self._rows.transfer.to_device
+        distinct = self.distinct(ids)
         self.fill()
-        self.writer.wait()
-        return self._inference.look_up(ids, part.weights_or_none())
+        pool = self._overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))
+        if self._overflow.remedy is not None:
+            self._overflow.pool = None  # a budget has room for it in this call alone
+        slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets.astype(np.int32))
+        return pool.look_up(to_device(slots), to_device(offsets), part.weights_or_none())
 
     @property
     def bypassed(self) -> bool:
@@ -214,11 +203,11 @@ class Cache:
         self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
-        for start in range(0, rows.size, self._mover.chunk_rows):
-            chunk = slice(start, start + self._mover.chunk_rows)
-            held = self._mover.on_device(slots[chunk])
+        for start in range(0, rows.size, self._rows.chunk_rows):
+            chunk = slice(start, start + self._rows.chunk_rows)
+            held = self._rows.on_device(slots[chunk])
             records = self.pool.records(held)
-            self.tier.write(as_long(rows[chunk]), self._mover.transfer.to_host(records).wait())
+            self.tier.write(as_long(rows[chunk]), self._rows.transfer.to_host(records).wait())
             if self.pool.rounds:
                 self.pool.fill(held, records)
             self.planner.written(slots[chunk])
@@ -235,7 +224,7 @@ class Cache:
         with self.overwriting(first, stop):
             self.tier.write(torch.arange(first, stop), records)
             held, slots = self.planner.held(first, stop)
-            self._mover.fill(self.pool, slots, held)
+            self._rows.fill(self.pool, slots, held)
             self.planner.written(slots)
 
     @contextmanager
@@ -264,28 +253,24 @@ class Cache:
         self.tier.read(ids + self.start_of(table), records)
         return self.tier.layout.unpack(records)
 
-    @property
-    def pools(self) -> list[SlotTable]:
-        """The cache's slots, and the pool for overflow batches, once there was such a batch."""
-        return [self.pool] if self._overflow.pool is None else [self.pool, self._overflow.pool]
-
     def start_of(self, table: str) -> int:
         """The row at which a table starts."""
         return int(self._starts[list(self.tables).index(table)])
 
-    def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
-        """Set hyper-parameters from the next lookup on."""
-        for pool in self.pools:
-            pool.set_hyper_parameters(values)
+    def take_hyper_parameters(self) -> None:
+        """Have backward update rows by the hyper-parameters of the next lookup."""
+        if (values := self._hyper_parameters()) != self._hyper:
+            self.pool.set_hyper_parameters(values)
+            self._hyper = values  # set last: an interrupt loses none
 
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
-        overflow = sum(sum(pool.nbytes) for pool in self.pools[1:])
+        apart = 0 if self._overflow.pool is None else sum(self._overflow.pool.nbytes)
         own = {
             (Tier.DEVICE, MemoryUse.ROWS): rows,
             (Tier.DEVICE, MemoryUse.STATE): state,
-            (Tier.DEVICE, MemoryUse.STAGING): overflow + self._staging_bytes,
+            (Tier.DEVICE, MemoryUse.STAGING): apart + self._staging_bytes,
             (Tier.HOST, MemoryUse.INDEX): self.planner.index_bytes,
             (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }

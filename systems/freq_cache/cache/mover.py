@@ -203,13 +203,21 @@ class BatchMover:
         """Number of the last batch sent, and the rows that it writes back."""
 
     def send(self, planned: Planned) -> None:
-        """Copy a batch's slot numbers, and the rows that the slow tier has by now, to the device; see `Cache`."""
+        """Copy a batch's slot numbers, and the rows that the slow tier has by now, to the device.
+
+        May be called on another thread, in the order of the plans. After an `OSError` `move` tries again.
+        """
         self._sent(planned)
         entry = self._entries[planned.plan.batch % 2]
         self._add(planned, entry, min(planned.early, entry.rows) - planned.rows_read)
 
     def move(self, planned: Planned, traffic: CacheCounters) -> None:
-        """Write back and fetch the rows of a batch, as `Cache.move`."""
+        """Move the rows that a batch needs: changed ones out of their slots, then missing ones into theirs.
+
+        Raises:
+            OSError: rows could not be read from the slow tier.
+            WriteBackFailed: rows could not be written to it.
+        """
         plan = planned.plan
         numbers = self.numbers(planned)
         size, kept = planned.fetch_rows.size, None

@@ -99,20 +99,16 @@ class Plan:
         return self.rows.size
 
 
-Bools = NDArray[np.bool_]
-
-
 @dataclass
 class _Batch:
-    """An announced batch. `own`: mask of its ids among those that the planner got; `number`: set once planned."""
+    """An announced batch. `rows`: its distinct rows; `number`: set once planned."""
 
-    ids: Ids
-    own: Bools
+    rows: Int32s
     number: int = -1
 
 
 class BackwardGroup:
-    """Plans every batch with the ids of the batches before it, because the planner never evicts rows of its batch.
+    """Plans every batch with the rows of the batches before it, because the planner never evicts rows of its batch.
 
     Up to `lookups` lookups may come before one backward. The training thread calls `looked_up`; the thread that calls
     the planner calls everything else.
@@ -124,24 +120,31 @@ class BackwardGroup:
         self._looked_up: deque[int] = deque(maxlen=self._before)
         """Numbers of the last lookups. Batches planned before the last of them and missing here are dropped."""
 
-    def announced(self, ids: Ids) -> Ids:
-        """Ids to announce to the planner for a batch: its own and those of the batches announced before it."""
+    def announced(self, distinct: Distinct) -> Distinct:
+        """Rows to announce for a batch: its own and, behind them and used by no id, those of the batches before it."""
         if not self._before:
-            return ids
+            return distinct
         looked_up = tuple(self._looked_up)
         last = max(looked_up, default=-1)
         self._batches = [one for one in self._batches if one.number in looked_up or not 0 <= one.number <= last]
-        every, own = _merged(ids, [batch.ids for batch in self._batches[-self._before :]])
-        self._batches.append(_Batch(replace(ids, values=ids.values.copy()), own))  # the caller may change its array
-        return every
+        before = [batch.rows for batch in self._batches[-self._before :]]
+        self._batches.append(_Batch(distinct.rows))
+        others = np.setdiff1d(np.concatenate([distinct.rows[:0], *before]), distinct.rows)
+        rows, counts = np.concatenate([distinct.rows, others]), np.zeros(distinct.rows.size + others.size, np.int32)
+        counts[: distinct.rows.size] = distinct.counts
+        return Distinct(rows, counts, distinct.inverse)
 
     def planned(self, plan: Plan) -> Plan:
-        """Reduce the plan of the oldest announced batch to the batch's own ids. All moves remain."""
+        """Reduce the plan of the oldest announced batch to the batch's own rows. All moves remain."""
         if not self._before:
             return plan
         batch = next(batch for batch in self._batches if batch.number < 0)
         batch.number = plan.batch
-        return _own_part(plan, batch.own)
+        own = slice(batch.rows.size)
+        slots, missed = plan.slots[own], plan.missed[own]
+        overflow = plan.overflow and bool((slots < 0).any())
+        misses = int(missed.sum())
+        return replace(plan, rows=batch.rows, slots=slots, missed=missed, unique_misses=misses, overflow=overflow)
 
     def looked_up(self, batch: int) -> None:
         """Note the lookup of a planned batch; batches planned before it are not looked up any more."""
@@ -150,39 +153,6 @@ class BackwardGroup:
     def withdrawn(self) -> None:
         """Forget the batches that are not looked up, as the planner did."""
         self._batches = [batch for batch in self._batches if batch.number in self._looked_up]
-
-
-def _merged(ids: Ids, before: Sequence[Ids]) -> tuple[Ids, Bools]:
-    """Ids of several batches merged into one, and the mask of the first batch's ids."""
-    batches = [ids, *before]
-    begins = [np.concatenate(([0], batch.ends)) for batch in batches]
-    pieces = [
-        (batch.values[begin[at] : begin[at + 1]], batch is ids)
-        for at in range(ids.starts.size)
-        for batch, begin in zip(batches, begins, strict=True)
-    ]
-    own = np.repeat([mine for _, mine in pieces], [piece.size for piece, _ in pieces])
-    ends = np.sum([batch.ends for batch in batches], axis=0)
-    return Ids(np.concatenate([piece for piece, _ in pieces]), ends, ids.starts), own
-
-
-def _own_part(plan: Plan, own: Bools) -> Plan:
-    inverse = plan.inverse[own]
-    used = np.zeros(plan.rows.size, np.bool_)
-    used[inverse] = True
-    inverse = (np.cumsum(used, dtype=np.int32) - 1)[inverse]
-    slots, missed = plan.slots[used], plan.missed[used]
-    return replace(
-        plan,
-        rows=plan.rows[used],
-        slots=slots,
-        missed=missed,
-        inverse=inverse,
-        slot_of_id=plan.slot_of_id[own],
-        unique_misses=int(missed.sum()),
-        lookup_misses=int(missed[inverse].sum()),
-        overflow=plan.overflow and bool((slots < 0).any()),
-    )
 
 
 _OF_BATCHES = {"steps", "overflow_batches", "late_batches"}

@@ -194,8 +194,8 @@ class Planner:
         slots = np.flatnonzero((rows >= start) & (rows < stop)).astype(np.int32)
         return rows[slots], slots
 
-    def slots_of(self, rows: Int64s) -> Int32s:
-        """The slots that rows, int64 `[n]`, have after the last plan, int32; below 0 where one has none."""
+    def slots_of(self, rows: Int32s) -> Int32s:
+        """The slots that rows, int32 `[n]`, have after the last plan, int32; below 0 where one has none."""
         return self._index.where[rows]
 
     def _keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:

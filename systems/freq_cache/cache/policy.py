@@ -44,7 +44,8 @@ class Policy(ABC):
 
         Args:
             rows: The batch's distinct rows, int32 `[n]`.
-            occurrences: Ids of each row in this batch, int32 `[n]`; zeros for rows that fill an empty cache.
+            occurrences: Ids of each row in this batch, int32 `[n]`; zeros for rows that fill an empty cache, and for
+                those of batches before it that share its backward.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must not change learnt statistics.
         """

@@ -24,7 +24,7 @@ class SlotTable:
     So the gradient is multiplied by `sqrt(columns / dim)` and the learning rate divided by it: the state is then that
     of the row, and the step is unchanged.
 
-    All arguments are on the device, and nothing here waits for it. Hooks are not Python functions: an interrupt is
+    Arguments are on the device, weights excepted; nothing waits for it. Hooks are not Python functions: an interrupt is
     raised in those, and would end backward after some pools have updated their rows and before others have.
     """
 
@@ -64,7 +64,7 @@ class SlotTable:
         self.state: dict[str, Tensor] = dict(zip(layout.state, own, strict=True))
 
     def look_up(self, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
-        """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
+        """Pool rows by slot, int32 `[n]`, in bags, with weights `[n]` from anywhere; fp32 `[batch, features * dim]`.
 
         `offsets`: start of each bag and end of the last one, int32; None: every bag has one id.
 
@@ -73,6 +73,8 @@ class SlotTable:
         on, and rows of one table would be updated as rows of another.
         """
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
+        if weights is not None:
+            weights = weights.to(slots.device, non_blocking=True)
         if self._scale != 1 and weights is not None and weights.requires_grad:
             weights = weights.view_as(weights)
             weights.register_hook(partial(torch.mul, other=1 / self._scale))  # the gradient of rows, not of slots

@@ -57,7 +57,7 @@ class Transfer:
 
     def __init__(self, device: torch.device) -> None:
         self.device = torch.empty(0, device=device).device  # with its number, whatever device is current later
-        self.pins = _has_streams(device)
+        self.pins = device.type == "cuda"
         """Whether host memory of copies should be pinned; a copy from pageable memory waits for the device."""
         self._in = torch.cuda.Stream(self.device) if self.pins else None
         self._out = torch.cuda.Stream(self.device) if self.pins else None
@@ -140,10 +140,6 @@ def blocking_event(stream: torch.cuda.Stream) -> torch.cuda.Event:
     event = torch.cuda.Event(blocking=True)
     event.record(stream)
     return event
-
-
-def _has_streams(device: torch.device) -> bool:
-    return device.type == "cuda"
 
 
 class FetchStaging:

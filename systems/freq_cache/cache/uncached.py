@@ -1,18 +1,14 @@
-"""Lookups of rows without a slot: batches that bypass the cache, and inference, which leaves it as it is."""
+"""Lookups in a pool of their own: batches that bypass the cache, and batches that leave it as it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torchrec import PoolingType
 
 from systems.contract import WorkingSetTooLarge
 from systems.freq_cache.cache.mover import RowMover, WriteBackFailed, Writer, as_long
-from systems.freq_cache.cache.plan import CacheCounters, Ids, Plan
-from systems.freq_cache.cache.planner import Planner
+from systems.freq_cache.cache.plan import CacheCounters, Int32s, Plan
 from systems.freq_cache.cache.slot_table import SlotTable
 
 
@@ -25,7 +21,7 @@ class Overflow:
         remedy: Text that says how to get a given number of slots; overflow batches are refused with it. None: served.
         batch: The plan of the batch that was looked up and is not written back yet.
         trained: Backward changes the rows of that batch.
-        pool: The pool of overflow batches, once there was one.
+        pool: The pool, once one was needed.
     """
 
     slots: SlotTable
@@ -37,8 +33,19 @@ class Overflow:
     trained: bool = False
     pool: SlotTable | None = None
 
+    def hold(self, rows: Int32s, slots: Int32s) -> SlotTable:
+        """A pool in which row `i` of distinct rows is in slot `i`. `slots`: those that they have, below 0 for none."""
+        if self.pool is None or self.pool.slots < rows.size:
+            self.pool = None  # frees the smaller pool before the larger one is made
+            self.pool = self.make_pool(1 << (rows.size - 1).bit_length())
+        held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        self.pool.copy(self.mover.on_device(held), self.slots, self.mover.on_device(slots[held]))
+        self.writer.wait()  # for all rows that earlier batches write back
+        self.mover.fill(self.pool, absent, rows[absent])
+        return self.pool
+
     def look_up(self, plan: Plan, traffic: CacheCounters, *, alone: bool) -> SlotTable:
-        """A pool in which row `i` of the plan's distinct rows is in slot `i`. `alone`: no other batch is in flight.
+        """A pool that holds the distinct rows of a plan. `alone`: no other batch is in flight.
 
         Raises:
             WorkingSetTooLarge: the batch is refused; the message names the remedy.
@@ -56,17 +63,10 @@ class Overflow:
                 f"one batch has {plan.unique_ids:,} distinct rows of width {width}, the budget holds {slots}: "
                 f"{self.remedy(plan.unique_ids)}"
             )
-        if self.pool is None or self.pool.slots < plan.unique_ids:
-            self.pool = None  # frees the smaller pool before the larger one is made
-            self.pool = self.make_pool(1 << (plan.unique_ids - 1).bit_length())
-        pool = self.pool
+        pool = self.hold(plan.rows, plan.slots)
         pool.steps = self.slots.steps
-        held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
-        pool.copy(self.mover.on_device(held), self.slots, self.mover.on_device(plan.slots[held]))
-        self.writer.wait()  # for all rows that earlier batches write back
-        self.mover.fill(pool, absent, plan.rows[absent])
         self.batch, self.trained = plan, torch.is_grad_enabled()
-        traffic.rows_fetched += absent.size
+        traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
         return pool
 
     def finish(self, traffic: CacheCounters) -> None:
@@ -94,70 +94,3 @@ class Overflow:
             traffic.rows_written_back += absent.size
         self.batch = None
         self.writer.moved(plan.batch)
-
-
-@dataclass(frozen=True)
-class Inference:
-    """Looks rows up in their slots, or reads them from the slow tier without keeping them.
-
-    A batch is looked up some bags at a time, so that it takes only a few MB on the device beyond the slots.
-
-    All plans of `planner` must have been moved, and all write-backs must have reached the tier of `mover`.
-    """
-
-    planner: Planner
-    slots: SlotTable
-    mover: RowMover
-    pooling: PoolingType
-
-    def look_up(self, ids: Ids, weights: Tensor | None) -> Tensor:
-        """As `SlotTable.look_up`, fp32 without a gradient. The caller has checked the ids; weights on any device."""
-        counts = np.diff(ids.ends, prepend=0)
-        rows = ids.values + np.repeat(ids.starts, counts)
-        offsets, most = ids.offsets, self.mover.chunk_rows
-        if self.pooling is PoolingType.NONE:
-            parts = [self._rows(rows[start : start + most]) for start in range(0, rows.size, most)]
-            return torch.cat(parts or [self._rows(rows)])
-        parts, start = [], 0
-        while start < offsets.size - 1:
-            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + most, side="right")) - 1)
-            part = slice(offsets[start], offsets[stop])
-            parts.append(self._bags(rows[part], offsets[start : stop + 1], None if weights is None else weights[part]))
-            start = stop
-        bags = torch.cat(parts or [self._rows(rows)])
-        by_feature: Tensor = bags.unflatten(0, (ids.starts.size, (offsets.size - 1) // ids.starts.size))
-        return by_feature.transpose(0, 1).flatten(1)
-
-    def _bags(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
-        """Pooled bags, `[bags, dim]`."""
-        values, at = self._distinct(rows)
-        bags = nn.functional.embedding_bag(
-            at,
-            values,
-            self.mover.on_device(offsets - offsets[0]),
-            mode="sum",
-            per_sample_weights=None if weights is None else weights.to(values),
-            include_last_offset=True,
-        )
-        if self.pooling is PoolingType.SUM:
-            return bags
-        # multiply by the reciprocal, as fbgemm's kernels do; torch would divide
-        return bags * self.mover.on_device(np.diff(offsets).clip(min=1)).float().reciprocal()[:, None]
-
-    def _rows(self, rows: NDArray[np.int64]) -> Tensor:
-        """A row per id, `[n, dim]`."""
-        values, at = self._distinct(rows)
-        return values.index_select(0, at)
-
-    def _distinct(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Distinct rows, fp32 `[u, dim]` on the device, and the index into them of each row."""
-        distinct, inverse = np.unique(rows, return_inverse=True)
-        slots = self.planner.slots_of(distinct)
-        held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        device, dim = self.slots.weights.device, self.slots.layout.dim
-        values = torch.empty(distinct.size, dim, dtype=torch.float32, device=device)
-        in_slots = self.slots.weights.index_select(0, self.mover.on_device(slots[held]))
-        values[self.mover.on_device(held)] = in_slots[:, :dim].float()
-        fetched = self.slots.layout.weights(self.mover.fetch(as_long(distinct[absent])))
-        values[self.mover.on_device(absent)] = fetched[:, :dim].float()
-        return values, self.mover.on_device(inverse)

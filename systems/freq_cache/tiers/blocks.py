@@ -10,8 +10,6 @@ import mmap
 import os
 import platform
 import threading
-from abc import ABC, abstractmethod
-from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +19,6 @@ import numpy.typing as npt
 from numba import types
 
 from systems.freq_cache.compiled import compiled
-from systems.threads import pool_of
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -33,7 +30,6 @@ _DEPTH = 128
 """Reads and writes in flight at a time."""
 _AT_ONCE = 32
 """Minimum completions per wait: a system call costs as much as several reads."""
-_THREADS = 16
 _NUMBERS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
 """Numbers of the system calls `io_setup`, `io_destroy`, `io_submit` and `io_getevents`, by machine."""
 _WORDS, _OPERATION, _BUFFER, _SIZE, _OFFSET = 8, 2, 3, 4, 5
@@ -43,8 +39,6 @@ _EVENT_WORDS, _RESULT = 4, 2
 
 _LONG = types.intp
 _syscall = cast(Any, types.ExternalFunction("syscall", _LONG(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG)))
-_pread = cast(Any, types.ExternalFunction("pread", _LONG(types.int32, types.uintp, types.uintp, types.int64)))
-_pwrite = cast(Any, types.ExternalFunction("pwrite", _LONG(types.int32, types.uintp, types.uintp, types.int64)))
 
 
 def open_blocks(path: Path) -> "Blocks":
@@ -55,7 +49,7 @@ def open_blocks(path: Path) -> "Blocks":
     """
     with suppress(_NotDirect):
         return DirectBlocks(path)
-    return BufferedBlocks(path)
+    return Blocks(path)
 
 
 class _NotDirect(Exception):
@@ -71,25 +65,24 @@ class Lane:
         self.free = threading.Lock()
 
 
-class Blocks(ABC):
-    """A file read and written in whole blocks.
+class Blocks:
+    """A file read and written in whole blocks; here through the page cache, a run at a time, and a block is a byte.
 
     Attributes:
         direct: Past the page cache.
         block_bytes: Bytes of a block.
-        fetch_first: Whether blocks that are overwritten as a whole should be read all the same.
     """
 
-    direct: bool
-    block_bytes: int
-    fetch_first: bool
+    direct = False
+    block_bytes = 1
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int = 0) -> None:
         self.path = path
         self.reading, self.writing = Lane(), Lane()
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
+        # no read-ahead: what lies behind a wanted row is not wanted
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
 
-    @abstractmethod
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         """Read runs of blocks into the buffer of a lane that the caller holds, or write them from there.
 
@@ -102,6 +95,8 @@ class Blocks(ABC):
         Raises:
             OSError: a run could not be moved as a whole; any of the others may have been.
         """
+        for run in runs:
+            self._move_one(lane, run, write=write)
 
     def close(self) -> None:
         os.close(self.file)
@@ -122,7 +117,6 @@ class DirectBlocks(Blocks):
     """Past the page cache, many in flight at a time, by Linux's asynchronous input and output."""
 
     direct = True
-    fetch_first = False
 
     def __init__(self, path: Path) -> None:
         if platform.machine() not in _NUMBERS:
@@ -185,43 +179,6 @@ class DirectBlocks(Blocks):
         return int(made[0])
 
 
-class BufferedBlocks(Blocks):
-    """Through the page cache, by threads. A block is a byte."""
-
-    direct = False
-    block_bytes = 1
-    fetch_first = True
-    """The system lets one thread at a time write to a file, and has it wait for every page that is not in memory. So
-    all threads fetch the pages, and one writes: 161 k rows/s for scattered rows of 512 bytes, which 16 threads write at
-    26 k and one alone at 54 k."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, 0)
-        # no read-ahead: what lies behind a wanted row is not wanted
-        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
-        self._threads = pool_of(_THREADS, "row-file")
-
-    def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
-        parts = np.array_split(runs, 1 if write else min(len(runs), 4 * _THREADS))
-        chunks = [self._threads.submit(self._move, lane, part, write) for part in parts]
-        wait(chunks)  # all of them, also after an error: none may touch the buffer later
-        for chunk in chunks:
-            chunk.result()
-
-    def close(self) -> None:
-        self._threads.shutdown()
-        super().close()
-
-    def _move(self, lane: Lane, runs: Ints, write: bool) -> None:
-        start = 0
-        while start < len(runs):
-            start += _one_by_one(self.file, runs[start:], lane.buffer, write)
-            if start < len(runs):
-                # the loop cannot tell why it stopped: the same call from here raises what is wrong
-                self._move_one(lane, runs[start], write=write)
-                start += 1
-
-
 @compiled
 def _call(number, first, second):
     return _syscall(number, first, second, 0, 0, 0)
@@ -256,15 +213,3 @@ def _in_flight(context, submit, get_events, addresses, events, results):
                 results[events[i, 0]] = events[i, _RESULT]
             flying -= found
     return flying
-
-
-@compiled
-def _one_by_one(file, runs, buffer, write):
-    """Move runs of bytes. Returns how many came before a failure."""
-    for number in range(len(runs)):
-        offset, size, place = runs[number]
-        address = buffer[place:].ctypes.data
-        done = _pwrite(file, address, size, offset) if write else _pread(file, address, size, offset)
-        if done != size:
-            return number
-    return len(runs)

@@ -25,25 +25,6 @@ flight on a link of 64 GB/s with a latency of 2 microseconds."""
 _MOST_COLUMNS = 1024
 
 
-def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
-    """Copy `records[rows]` to `out`, on the current stream of the current device.
-
-    Args:
-        records: `[all, width]`, contiguous, on the device or in host memory mapped for it.
-        rows: int32 `[n]` on the device; or int64, for which other kernels are compiled.
-        out: `[n, width]` on the device, contiguous, of the type of `records`.
-    """
-    copy_rows(records, rows, out, gathers=True)
-
-
-def scatter(records: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Copy `values` to `records[rows]`, each row once. Arguments as in `gather`.
-
-    The host sees the rows once an event recorded after this call has completed.
-    """
-    copy_rows(records, rows, values, gathers=False)
-
-
 def compile_for(records: Tensor) -> None:
     """Compile all kernels that copies of records like these will launch, so that no step waits for the compiler.
 
@@ -61,6 +42,16 @@ def compile_for(records: Tensor) -> None:
 
 
 def copy_rows(records: Tensor, rows: Tensor, packed: Tensor, *, gathers: bool) -> None:
+    """Copy `records[rows]` to `packed`, or the reverse, on the current stream of the current device.
+
+    The host sees rows that were written once an event recorded after this call has completed.
+
+    Args:
+        records: `[all, width]`, contiguous, on the device or in host memory mapped for it.
+        rows: int32 `[n]` on the device, each once if they are written; or int64, for which other kernels are compiled.
+        packed: `[n, width]` on the device, contiguous, of the type of `records`.
+        gathers: Whether `packed` is written.
+    """
     count = packed.shape[0]
     if not count:
         return

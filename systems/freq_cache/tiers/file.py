@@ -1,13 +1,10 @@
-"""A slow tier on disk: a log of records that survives a crash, for tables larger than RAM."""
+"""A slow tier on disk, for tables larger than RAM: a log of records that survives a crash, and a level of RAM above."""
 
 import errno
-import fcntl
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,36 +13,34 @@ from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_file import RowFile, put_codes
-from systems.freq_cache.tiers.row_map import (
-    JSON,
-    MOST_POSITIONS,
+from systems.freq_cache.tiers.commits import (
     REMEDY,
     Codes,
-    Committed,
-    DamagedTier,
-    Positions,
+    Damaged,
+    SavedMap,
     Sums,
     empty_map,
     load_map,
     save_map,
     sync_directory,
 )
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.ram_index import IN_RAM, Int32s, Ints, Keys, RamIndex
+from systems.freq_cache.tiers.row_file import MOST_POSITIONS, Positions, RowFile
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
-Decided = Callable[[Mapping[str, JSON]], bool]
-"""Whether a commit counts that was prepared with these extras and not finished before the tier was left."""
 Initialize = Callable[[Tensor], Tensor]
 """Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""
 
 _MOST_ROWS = 5 * 10**8
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
 _CHUNK = 1 << 20
+_FEW = 1 << 14
+"""Rows that are moved between RAM and file at a time."""
 
 
 class FileTier(SlowTier):
-    """Rows in a directory: `rows.bin`, a log of records, and `map`, which says where the rows lay at the last commit.
+    """Rows in a directory: `rows.bin`, a log of records, and `map.<n>`, which says where the rows lay at commit `n`.
 
     A row takes no disk space before it is written: until then its weights are computed and its state is zero. A write
     goes to a position that the committed map does not name, mostly the end of the log, and only when it has succeeded
@@ -55,24 +50,30 @@ class FileTier(SlowTier):
     was changed, its checksum tells, and the row is refused. Log and map of the largest commit take at most
     `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows rewritten.
 
+    A level of RAM between the slots and the file is exclusive: a row enters it when it leaves the slots, and leaves it
+    when a batch that trains takes it back, for then the slots have the only copy that counts. A row that loses its
+    place is written to the file if it changed, many at a time. A commit writes all that changed, so a crash loses
+    nothing that was committed. Rows that leave the slots unchanged, as those of evaluated batches do, are not offered
+    and do not enter.
+
     Args:
-        directory: Made if it does not exist. If it holds a committed map, the tier is restored from it.
+        directory: Made if it does not exist; nobody else may have it.
         rows: 500 million at most.
         layout: Layout of a record.
+        saved: The map of the last commit, with as many rows of the same layout; None: there was none.
+        counts: Whether the commit of a number counts, whose map was saved.
         initialize: First weights of rows, called from any thread; default: zero.
-        decided: Asked about a commit that was prepared and not finished; default: it does not count.
         name_of: A row in words, for messages.
+        ram_bytes: Of the level of RAM, for records and the index of their places; 0: there is none.
+        keys: Of rows that leave the slots: the lowest lose their places first, and of equal ones who has it longest.
+            Called on the thread that writes rows back.
 
     Attributes:
         direct: The file is read and written past the page cache.
-        committed_extra: The extras of the last commit; None if there is none.
         rows_read, rows_written: Number of records read from the file, initial weights among them, and written to it.
 
     Raises:
-        NotADirectoryError: `directory` is something else.
-        BlockingIOError: a live process has it open.
-        ValueError: it was written by another version or for another number of rows or layout.
-        DamagedTier: its files are not what was written.
+        Damaged: its files are not what was written.
         OSError: it cannot be read or written.
     """
 
@@ -82,50 +83,191 @@ class FileTier(SlowTier):
         *,
         rows: int,
         layout: RowLayout,
+        saved: SavedMap | None = None,
+        counts: Callable[[int], bool] = lambda _: False,
         initialize: Initialize | None = None,
-        decided: Decided = lambda _: False,
         name_of: Callable[[int], str] = "row {}".format,
+        ram_bytes: int = 0,
+        keys: Keys | None = None,
     ) -> None:
         super().__init__(rows=rows, layout=layout)
         if rows > _MOST_ROWS:
             raise ValueError(f"a file tier holds {_MOST_ROWS:,} rows at most, not {rows:,}: split the tables")
         self._initialize = initialize
-        self._map = directory / "map"
-        self._next = directory / "map.prepared"
-        self._unfinished = False
+        self._directory = directory
+        self._counts = counts
+        self._saved: int | None = None
+        """Number of the commit that a map was last saved for, until it is known whether that counts."""
         self._writing = threading.Lock()
+        self._moving = threading.Lock()
+        """Held by the thread that looks up or changes which row has which place in RAM."""
         self._lost = False
         self.rows_read = self.rows_written = 0
+        if not directory.exists():
+            directory.mkdir(parents=True)
+            sync_directory(directory.parent)
+        self._codes, self._sums, self._positions = self._restored(saved)
+        if ram_bytes:
+            self.ram_rows = max(1, min(rows, ram_bytes // (layout.record_bytes + RamIndex.BYTES)))
+        self._index = RamIndex(self.ram_rows, self._codes, keys=keys)
+        self._records = layout.empty(self.ram_rows)
         with ExitStack() as opened:
-            opened.callback(os.close, _lock(directory))
-            self._finish_or_drop(decided)
-            self._codes, self._sums, self._positions, self.committed_extra = self._restored()
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes, name_of=name_of)
             self.direct = self._file.direct
             opened.callback(self._file.close)
             if self._file.positions < self._positions.end:
-                raise DamagedTier(
+                raise Damaged(
                     f"{self._file.path} has {self._file.positions:,} records, fewer than the {self._positions.end:,} "
-                    f"that {self._map} names: {REMEDY}"
+                    f"that were committed: {REMEDY}"
                 )
             # what is behind was written after the last commit
             self._file.cut(self._positions.end)
+            self._remove_maps_except(saved.number if saved else None)
             self._opened = opened.pop_all()
 
     def read(self, rows: Tensor, out: Tensor) -> None:
+        if not self.ram_rows:
+            self._read_file(rows, out)
+            return
+        with self._moving:
+            held, places = self._held(rows)
+            out.index_copy_(0, held, self._records.index_select(0, places))
+            self.ram_rows_read += held.numel()
+        others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
+        records = self.layout.empty(others.numel())
+        self._read_file(rows[others], records)
+        out.index_copy_(0, others, records)
+
+    def write(self, rows: Tensor, records: Tensor) -> None:
+        with self._writing:
+            self._settle()
+            self._log(rows, records)
+        if self.ram_rows:
+            with self._moving:
+                _, places = self._held(rows)
+                self._index.vacate(places.numpy())
+                self._index.give_back(places.numpy())
+
+    def evict(self, rows: Tensor, records: Tensor) -> None:
+        if not self.ram_rows:
+            self.write(rows, records)
+            return
+        with self._writing:
+            self._settle()
+            with self._moving:
+                held, own = self._held(rows)
+                self._index.keep_out(own.numpy())
+                chosen = self._index.choose(rows.numel() - held.numel())
+                dirty = self._index.dirty(chosen)
+                leaving = _long(self._index.rows_at(dirty))
+            try:
+                if dirty.size:
+                    self._log(leaving, self._records[_long(dirty)])
+                others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
+                entering = torch.cat([held, others[: chosen.size]])
+                places = torch.cat([own, torch.from_numpy(chosen)])
+                with self._moving:
+                    self._index.vacate(chosen)
+                    self._records.index_copy_(0, places.long(), records[entering])
+                    self._index.enter(rows[entering].to(torch.int32).numpy(), places.numpy(), dirty=True)
+            except BaseException:
+                with self._moving:
+                    self._index.give_back(np.concatenate([chosen, own.numpy()]))
+                raise
+            rest = others[chosen.size :]
+            if rest.numel():  # batches that are not moved yet take all other places
+                self._log(rows[rest], records[rest])
+
+    def take(self, rows: Tensor, batch: int) -> None:
+        if self.ram_rows:
+            with self._moving:
+                self._index.take(self._held(rows)[1].numpy(), batch)
+
+    def moved(self, batch: int) -> None:
+        if self.ram_rows:
+            with self._moving:
+                self._index.moved(batch)
+
+    def keep(self, rows: Tensor) -> None:
+        for start in range(0, rows.numel(), _FEW):
+            part = rows[start : start + _FEW]
+            part = part[_long(np.flatnonzero(self._codes_of(part)))]  # first weights need not be kept
+            with self._moving:
+                part = torch.from_numpy(np.delete(part.numpy(), self._held(part)[0].numpy()))
+                chosen = self._index.choose(part.numel(), vacant=True)
+            part = part[: chosen.size]
+            records = self.layout.empty(part.numel())
+            self._read_file(part, records)
+            with self._moving:
+                self._records[_long(chosen)] = records
+                self._index.enter(part.to(torch.int32).numpy(), chosen, dirty=False)
+
+    def save_map(self, number: int) -> SavedMap:
+        """Bring what has been written so far to the drive, and a map of it, for a commit of this number.
+
+        Until that counts the last commit does. Nothing may be written to the tier before it was decided.
+
+        Raises:
+            OSError: it could not be done. It may be tried again, unless the drive lost rows on their way: then the tier
+                must be opened anew, at the last commit.
+        """
+        with self._writing:
+            self._settle()
+            if self._lost:
+                raise OSError(
+                    errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
+                )
+            with self._moving:
+                dirty = self._index.dirty()
+                rows = self._index.rows_at(dirty)
+            for start in range(0, dirty.size, _FEW):
+                chunk = slice(start, start + _FEW)
+                self._log(_long(rows[chunk]), self._records[_long(dirty[chunk])])
+            try:
+                self._file.sync()
+            except OSError:
+                # the kernel reports a lost page once, and then takes the file for sound
+                self._lost = True
+                raise
+            # counted here: counted along with writes, it would differ after one that was interrupted
+            touched = int(np.count_nonzero(self._codes))
+            crc = save_map(self._map_of(number), self._file_codes, self._sums, touched=touched)
+            sync_directory(self._directory)
+            self._saved = number
+            return SavedMap(number=number, positions=self._positions.end, touched=touched, crc32=crc)
+
+    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
+        weights = self.layout.weight_bytes
+        held = (self._codes, self._sums, self._positions, self._file, self._index)
+        found = {
+            (Tier.DISK, MemoryUse.ROWS): self._positions.end * weights,
+            (Tier.DISK, MemoryUse.STATE): self._positions.end * (self.layout.record_bytes - weights),
+            (Tier.HOST, MemoryUse.INDEX): sum(one.nbytes for one in held),
+            (Tier.HOST, MemoryUse.STAGING): 2 * STAGING_BYTES,
+        }
+        if self.ram_rows:
+            found[Tier.HOST, MemoryUse.ROWS] = self.ram_rows * weights
+            found[Tier.HOST, MemoryUse.STATE] = self._records.nbytes - self.ram_rows * weights
+        return found
+
+    def close(self) -> None:
+        """Close the files; what was written since the last commit is lost."""
+        self._opened.close()
+
+    def _read_file(self, rows: Tensor, out: Tensor) -> None:
+        """Copy records out of the file, and first ones of rows that were never written, as `read`."""
         codes = self._codes_of(rows)
         self.rows_read += codes.size
         written = np.flatnonzero(codes)
         if written.size < codes.size:
-            self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
+            absent = torch.from_numpy(np.flatnonzero(codes == 0))
+            first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
+            if self._initialize is not None:
+                self.layout.set_weights(first, self._initialize(rows[absent]))
+            out.index_copy_(0, absent, first)
         records: npt.NDArray[np.uint8] = out.view(torch.uint8).numpy()
         wanted = rows.numpy()[written]
         self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=wanted, sums=self._sums[wanted])
-
-    def write(self, rows: Tensor, records: Tensor) -> None:
-        with self._writing:
-            self._finish_if_decided()
-            self._log(rows, records)
 
     def _log(self, rows: Tensor, records: Tensor) -> None:
         """Write records to the file, as `write`, which holds the lock."""
@@ -140,174 +282,60 @@ class FileTier(SlowTier):
         # in this order an interrupt wastes positions at worst
         self._positions.take(offered=offered.size, appended=appended)
         after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
-        # negative: written since the last commit
-        self._put(rows.numpy(), -after, sums)
+        with self._moving:
+            self._index.logged(rows.numpy(), -after, self._sums, sums)  # negative: written since the last commit
         self._positions.release(-before[before < 0] - 1)
         self._positions.retire(before[before > 0] - 1)
         self.rows_written += len(data)
 
-    def _put(self, rows: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], sums: Sums) -> None:
-        """Note where rows were written in the file, and their checksums."""
-        put_codes(self._codes, self._sums, rows, codes, sums)
-
-    def commit(self, extra: Mapping[str, JSON]) -> None:
-        """Make what has been written so far what a crash leaves; all of it, or after an error or a crash none.
-
-        Args:
-            extra: Whatever belongs to this state; `committed_extra` gives it back.
-
-        Raises:
-            OSError: the commit could not be made, and the last one still counts. It may be tried again, unless the
-                drive lost rows on their way: then the tier must be opened anew, at the last commit.
-        """
-        self.prepare_commit(extra)
-        self.finish_commit()
-
-    def prepare_commit(self, extra: Mapping[str, JSON]) -> None:
-        """The first half of a commit: what can fail. Several tiers commit together if all prepare, then all finish it.
-
-        Until `finish_commit` the last commit still counts, and nothing may be written.
-
-        Raises: as `commit`.
-        """
-        with self._writing:
-            self._finish_if_decided()
-            if self._lost:
-                raise OSError(
-                    errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
-                )
-            self._write_dirty()
-            try:
-                self._file.sync()
-            except OSError:
-                # the kernel reports a lost page once, and then takes the file for sound
-                self._lost = True
-                raise
-            # counted here: counted along with writes, it would differ after one that was interrupted
-            touched = int(np.count_nonzero(self._codes))
-            committed = Committed(
-                **self._description(), positions=self._positions.end, touched=touched, extra=dict(extra)
-            )
-            save_map(self._next, committed, self._file_codes, self._sums)
-            sync_directory(self._map.parent)
-            self._prepared = dict(extra)
-
-    def finish_commit(self) -> None:
-        """The second half of a commit. If it fails, the next write or commit tries again before anything else."""
-        self._unfinished = True  # before anything that can be interrupted
-        with self._writing:
-            self._finish_if_decided()
-
-    def _finish_if_decided(self) -> None:
-        if not self._unfinished:
+    def _settle(self) -> None:
+        """Before a write: if the commit counts that a map was saved for, no position of that may be used."""
+        if self._saved is None:
             return
-        if self._next.exists():
-            self._next.replace(self._map)
-        # before this either map may be the one that a crash leaves: no position of either may be used
-        sync_directory(self._map.parent)
-        self._count_as_committed()
-        self.committed_extra = self._prepared
-        self._positions.commit()
-        self._unfinished = False
+        if self._counts(self._saved):
+            with self._moving:  # else a code could come out of the index meanwhile, and keep its sign
+                for start in range(0, self.rows, _CHUNK):
+                    chunk = self._codes[start : start + _CHUNK]
+                    new = np.flatnonzero(chunk < 0)
+                    chunk[new] = -chunk[new]
+                self._index.committed()
+            self._positions.commit()
+            self._remove_maps_except(self._saved)
+        self._saved = None
 
-    def _write_dirty(self) -> None:
-        """Write to the file what is newer elsewhere, before a commit."""
-
-    def _count_as_committed(self) -> None:
-        """Make the sign of all codes that of the last commit."""
-        for start in range(0, self.rows, _CHUNK):
-            chunk = self._codes[start : start + _CHUNK]
-            new = np.flatnonzero(chunk < 0)
-            chunk[new] = -chunk[new]
-
-    def _file_codes(self, start: int, stop: int) -> Codes:
-        """The codes of the records of rows in the file."""
-        return self._codes[start:stop]
-
-    def _finish_or_drop(self, decided: Decided) -> None:
-        """Where a commit was prepared and not finished before the tier was left: finish it if it counts, or drop it."""
-        if not self._next.exists():
-            return
-        try:
-            counts = decided(load_map(self._next)[0].extra)
-        except (DamagedTier, ValueError):
-            counts = False  # a crash while it was written: nobody can have relied on it
-        if counts:
-            self._next.replace(self._map)
-        else:
-            self._next.unlink()
-        sync_directory(self._map.parent)
-
-    def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
-        weights = self.layout.weight_bytes
-        return {
-            (Tier.DISK, MemoryUse.ROWS): self._positions.end * weights,
-            (Tier.DISK, MemoryUse.STATE): self._positions.end * (self.layout.record_bytes - weights),
-            (Tier.HOST, MemoryUse.INDEX): sum(
-                held.nbytes for held in (self._codes, self._sums, self._positions, self._file)
-            ),
-            (Tier.HOST, MemoryUse.STAGING): 2 * STAGING_BYTES,
-        }
-
-    def close(self) -> None:
-        """Release the directory; what was written since the last commit is lost."""
-        self._opened.close()
-
-    def _restored(self) -> tuple[Codes, Sums, Positions, Mapping[str, JSON] | None]:
-        if not self._map.exists():
-            return *empty_map(self.rows), Positions(), None
-        committed, codes, sums = load_map(self._map)
-        differing = [
-            f"{name} {found}, not {asked}"
-            for name, asked in self._description().items()
-            if (found := getattr(committed, name)) != asked
-        ]
-        if differing:
-            raise ValueError(
-                f"{self._map} was written with {', '.join(differing)}: ask for what it was written with, or give an "
-                "empty directory"
-            )
-        used = np.zeros(committed.positions, dtype=np.bool_)
+    def _restored(self, saved: SavedMap | None) -> tuple[Codes, Sums, Positions]:
+        if saved is None:
+            return *empty_map(self.rows), Positions()
+        codes, sums = load_map(self._map_of(saved.number), saved, rows=self.rows)
+        used = np.zeros(saved.positions, dtype=np.bool_)
         for start in range(0, self.rows, _CHUNK):
             chunk = codes[start : start + _CHUNK]
             used[chunk[chunk > 0] - 1] = True
-        return codes, sums, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
+        return codes, sums, Positions(end=saved.positions, free=np.flatnonzero(~used))
 
-    def _description(self) -> dict[str, Any]:
-        """Properties of the tier that a committed map must match."""
-        return {
-            "rows": self.rows,
-            "dim": self.layout.dim,
-            "dtype": str(self.layout.dtype).removeprefix("torch."),
-            "state": list(self.layout.state.items()),
-        }
+    def _map_of(self, number: int) -> Path:
+        return self._directory / f"map.{number}"
 
-    def _codes_of(self, rows: Tensor) -> npt.NDArray[np.int64]:
+    def _remove_maps_except(self, number: int | None) -> None:
+        for path in self._directory.glob("map.*"):
+            if path.name != f"map.{number}":
+                path.unlink()
+
+    def _held(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of these rows are in RAM, by their numbers in `rows`, int64, and their places, int32."""
+        codes = torch.from_numpy(self._codes).index_select(0, rows)
+        held = torch.nonzero(codes >= IN_RAM).squeeze(1)
+        return held, codes[held] - IN_RAM
+
+    def _codes_of(self, rows: Tensor) -> Ints:
+        """The codes of rows, int64, of their records in the file."""
         # torch gathers from large arrays several times as fast as numpy
-        found = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64)
-        codes: npt.NDArray[np.int64] = found.numpy()
-        return codes
+        found: Ints = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64).numpy()
+        return self._index.file_codes(found) if self.ram_rows else found
 
-    def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
-        first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
-        if self._initialize is not None:
-            self.layout.set_weights(first, self._initialize(rows[absent]))
-        out.index_copy_(0, absent, first)
+    def _file_codes(self, start: int, stop: int) -> Codes:
+        return self._index.file_codes(self._codes[start:stop]) if self.ram_rows else self._codes[start:stop]
 
 
-def _lock(directory: Path) -> int:
-    """Make a directory this process's own for as long as the returned descriptor is open."""
-    if directory.exists() and not directory.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "a file tier needs a directory: give another path", str(directory))
-    if not directory.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        sync_directory(directory.parent)
-    file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise BlockingIOError(
-            errno.EAGAIN, "in use by another live process: wait for it, or give another directory", str(directory)
-        ) from None
-    return file
+def _long(numbers: Int32s | Ints) -> Tensor:
+    return torch.from_numpy(numbers).long()

@@ -1,4 +1,4 @@
-"""Which rows of a file tier have a place in RAM. Nothing here moves a record: see `ram_level`.
+"""Which rows of a file tier have a place in RAM. Nothing here moves a record: see `file`.
 
 The tier keeps an int32 code for every row, which says where its record is in the file. The code of a row with a place
 in RAM is `IN_RAM` plus the place; the index then has the file's code.
@@ -71,7 +71,7 @@ class RamIndex:
         self.places = places
         self._keys = keys
         self._taken: deque[tuple[int, Int32s]] = deque()
-        alone = np.arange(places + LEVELS + 1, dtype=np.int32)
+        alone = np.arange(places + LEVELS + 1 if places else 0, dtype=np.int32)
         self._of = _Places(
             codes=codes,
             rows=np.full(places, _VACANT, np.int32),

@@ -1,4 +1,4 @@
-"""Records at numbered positions of a file, many at a time and in any order, and their checksums."""
+"""Records at numbered positions of a file, many at a time and in any order, their checksums, and free positions."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,10 +9,14 @@ import numpy.typing as npt
 
 from systems.freq_cache.compiled import compiled
 from systems.freq_cache.tiers.blocks import STAGING_BYTES, Bytes, Ints, Lane, open_blocks
-from systems.freq_cache.tiers.row_map import REMEDY, DamagedTier, Sums
+from systems.freq_cache.tiers.commits import REMEDY, Damaged, Sums
 
 _KEPT = np.uint64(48)
 """The checksum is the bits of the sum from this one on: 16."""
+SPARE = 1 / 3
+"""Share of the log that must be free before free positions are reused."""
+MOST_POSITIONS = (1 << 30) - 1
+"""Maximum positions: of a code's 31 bits one says that the row is in RAM, and one code is for none."""
 
 
 class RowFile:
@@ -61,7 +65,7 @@ class RowFile:
 
         Raises:
             OSError: a record could not be read.
-            DamagedTier: one is not what was written.
+            Damaged: one is not what was written.
         """
         lane = self._blocks.reading
         order = np.argsort(positions)
@@ -72,7 +76,7 @@ class RowFile:
                 bad = _copy_out(*words, places[part], sums[part], self._factors)
                 if bad >= 0:
                     row, place = int(rows[part[bad]]), positions[part[bad]] * self._record_bytes
-                    raise DamagedTier(
+                    raise Damaged(
                         f"{self.path}: the record of {self._name_of(row)}, at byte {place}, is not what was written, "
                         f"its checksum does not match: {REMEDY}"
                     )
@@ -92,7 +96,7 @@ class RowFile:
         sums = np.empty(len(records), np.uint16)
         with lane.free:
             for part, runs, offsets in self._parts(positions, order):
-                if in_parts or self._blocks.fetch_first:
+                if in_parts:
                     self._blocks.move(lane, runs, write=False)
                 self._copy_in(lane, offsets, records, part=part, sums=sums)
                 self._blocks.move(lane, runs, write=True)
@@ -214,9 +218,57 @@ def _copy_in(words, offsets, records, places, sums, factors):
         sums[place] = np.uint16(total >> _KEPT)
 
 
-@compiled
-def put_codes(codes, sums, rows, new_codes, new_sums):
-    """Set codes and checksums of rows. A compiled loop is not interrupted: all rows get both, or none gets any."""
-    for i in range(rows.size):
-        codes[rows[i]] = new_codes[i]
-        sums[rows[i]] = new_sums[i]
+class Positions:
+    """The log's end and the free positions before it.
+
+    Writing at the end costs one long write. Writing to free positions costs a read and a write of every page that has
+    some, so the log first grows until the share `SPARE` of it is free; free positions are then filled in order from
+    the start (Rosenblum and Ousterhout 1992 call it threading the log). At `MOST_POSITIONS` all free positions are used
+    at once.
+    """
+
+    def __init__(self, *, end: int = 0, free: Ints | None = None) -> None:
+        self.end = end
+        self._ready = _NONE if free is None else free
+        self._freed: list[Ints] = []
+        self._retired: list[Ints] = []
+
+    def offer(self, count: int) -> Ints:
+        """Free positions for the first of `count` records, int64, ascending, `count` at most; the others go to the end.
+
+        The caller confirms their use with `take`.
+        """
+        full = self.end + count > MOST_POSITIONS
+        if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
+            return _NONE
+        if full or self._ready.size < count:  # else the rest would go to the end, and the log grow with every round
+            self._ready = np.sort(np.concatenate([self._ready, *self._freed]))
+            self._freed = []
+        return self._ready[:count]
+
+    def take(self, *, offered: int, appended: int) -> None:
+        """Mark the first `offered` of the offered positions, and `appended` positions at the end, as used."""
+        self._ready = self._ready[offered:]
+        self.end += appended
+
+    def release(self, positions: Ints) -> None:
+        """Free positions at once: no committed map contains them."""
+        if positions.size:
+            self._freed.append(positions)
+
+    def retire(self, positions: Ints) -> None:
+        """Free positions after the next commit: the committed map contains them."""
+        if positions.size:
+            self._retired.append(positions)
+
+    def commit(self) -> None:
+        """Free the retired positions, which no committed map contains any more."""
+        self._freed += self._retired
+        self._retired = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self._ready, *self._freed, *self._retired))
+
+
+_NONE: Ints = np.empty(0, dtype=np.int64)

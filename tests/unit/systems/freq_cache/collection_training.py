@@ -1,8 +1,4 @@
-"""A collection of small tables trained beside plain torch.
-
-Where rows, gradients and learning rates are small multiples of powers of two, plain training is exact, and equal means
-equal to the last bit.
-"""
+"""A collection of small tables of two widths, trained beside plain torch; ragged batches."""
 
 from typing import Any
 
@@ -14,9 +10,9 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.plain_training import PlainTraining
 from tests.contract.scenes import ragged, table
+from tests.faults.freq_cache_training import SGD, gradient, learn
 
 TABLES = (table("users", 200, 8, "clicked", "bought"), table("colours", 40, 4), table("shops", 60, 8))
-SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5)
 ADAGRAD = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
 
 
@@ -29,21 +25,11 @@ def batch(step: int, tables: tuple[EmbeddingBagConfig, ...] = TABLES) -> KeyedJa
     return ragged(step, tables, longest=2)
 
 
-def learn(pooled: Tensor, step: int) -> None:
-    gradient = torch.randint(-4, 5, pooled.shape, generator=torch.Generator().manual_seed(step)).float()
-    (pooled * gradient).sum().backward()
-
-
 def train(collection: CachedEmbeddingBagCollection, steps: range) -> None:
     """Train with as many batches announced as may be, and none left over."""
-    tables = tuple(collection.spec.tables)
-    batches = [batch(step, tables) for step in steps]
-    announced = 0
-    for at, step in enumerate(steps):
-        while collection.look_ahead and announced < min(at + 1 + collection.look_ahead, len(batches)):
-            collection.prefetch(batches[announced])
-            announced += 1
-        learn(collection(batches[at]).values(), step)
+    batches = [batch(step, tuple(collection.spec.tables)) for step in steps]
+    for step, features in zip(steps, collection.announced(batches), strict=True):
+        learn(collection(features).values(), step)
 
 
 def frequencies(**changed: Tensor) -> dict[str, Tensor]:
@@ -63,8 +49,7 @@ class Plain(PlainTraining):
     def train(self, steps: range) -> None:
         for step in steps:
             features = batch(step, self.tables)
-            gradient = torch.randint(-4, 5, self.pooled(features).shape, generator=torch.Generator().manual_seed(step))
-            self.step(features, gradient.float())
+            self.step(features, gradient(step, self.pooled(features)))
 
     def rows(self) -> dict[str, Tensor]:
         found = {f"{name}.weight": weight.float() for name, weight in self.weights.items()}

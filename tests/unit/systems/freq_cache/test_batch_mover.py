@@ -121,22 +121,6 @@ def test_row_that_leaves_with_the_batch_before_is_taken_from_there(rows: int, or
     assert scene.tier.records[:4, 0].tolist() == [0.0, 101.0, 102.0, 103.0]
 
 
-def test_rows_that_leave_in_several_lots_are_read_when_they_are_home(worker: Worker) -> None:
-    scene = Scene(rows=1, worker=worker)
-    trained(scene)
-    leaving = scene.plan(1, fetch={}, after=[], back={1: 0, 2: 1})
-    coming = scene.plan(2, fetch={2: 4}, after=[1], back={})
-    scene.mover.send(leaving)
-    scene.mover.send(coming)
-    assert (coming.early, coming.last) == (0, 0)
-    scene.mover.move(leaving, scene.traffic)
-    opener = threading.Timer(0.05, scene.tier.gate.set)
-    opener.start()
-    scene.mover.move(coming, scene.traffic)
-    opener.join()
-    assert scene.pool.weights[4, 0] == 102.0
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
 def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, worker: Worker) -> None:
     scene = Scene(rows=rows, worker=worker)

@@ -60,14 +60,3 @@ def test_row_that_is_not_there_is_refused(parts, bad):
     untouched = torch.ones(ROWS, dtype=torch.bool)
     untouched[rows[(rows >= 0) & (rows < ROWS)]] = False
     assert table[untouched].equal(before[untouched])
-
-
-@pytest.mark.parametrize(
-    "values", [torch.zeros(COUNT - 1, 8), torch.zeros(COUNT, 7), torch.zeros(COUNT), torch.zeros(COUNT, 8).double()]
-)
-def test_values_of_another_shape_or_type_are_refused(values):
-    table, rows, _ = rows_and_values((8,), torch.float32)
-    before = table.clone()
-    with pytest.raises(ValueError, match=r"300 rows of a table of torch\.float32"):
-        put_rows(table, rows, values)
-    assert table.equal(before)

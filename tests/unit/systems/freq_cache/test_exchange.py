@@ -1,4 +1,4 @@
-"""Rows exchanged by the device are, bit for bit, those that torch gathers and scatters. On a CPU Triton interprets."""
+"""Rows copied by the device are, bit for bit, those that torch and the host copy. On a CPU Triton interprets."""
 
 import mmap
 import os
@@ -15,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from systems.contract import OptimizerKind
+from systems.freq_cache import arguments
 from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import PinnedTier
+from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train
 
 ROOT = Path(__file__).resolve().parents[4]
 TYPES = (torch.float32, torch.float16, torch.int32, torch.uint8)
@@ -69,11 +72,11 @@ def test_what_is_gathered_and_scattered_is_what_torch_says(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy_kernels, "PROGRAMS", programs)
         patch.setattr(copy_kernels, "_WORDS", 2048)  # so few that a program takes several blocks
-        copy_kernels.gather(records, rows, out)
+        copy_kernels.copy_rows(records, rows, out, gathers=True)
         assert torch.equal(bits(out), bits(records)[rows.cpu()])
         expected = bits(records).clone()
         expected[rows.cpu()] = bits(values)
-        copy_kernels.scatter(records, rows, values)
+        copy_kernels.copy_rows(records, rows, values, gathers=False)
     assert torch.equal(bits(records), expected)
 
 
@@ -85,10 +88,10 @@ def test_rows_beyond_the_reach_of_32_bits_are_found(copy_kernels: ModuleType) ->
     records = torch.frombuffer(block, dtype=torch.uint8).view(-1, width)
     rows = torch.tensor([last, 5])
     values = torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.uint8)
-    copy_kernels.scatter(records, rows, values)
+    copy_kernels.copy_rows(records, rows, values, gathers=False)
     assert torch.equal(records[rows], values)
     out = torch.empty_like(values)
-    copy_kernels.gather(records, rows, out)
+    copy_kernels.copy_rows(records, rows, out, gathers=True)
     assert torch.equal(out, values)
 
 
@@ -127,6 +130,35 @@ def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinn
         entry.add(rows, rows.int().to(device), place=held)
         leaving.scatter(leaving.room(count).zero_(), tier, rows.int().to(device))
     assert launches.kinds == compiled
+
+
+@pytest.mark.parametrize(
+    ("kind", "slow_rows"),
+    [
+        (OptimizerKind.SGD, "fp32"),
+        (OptimizerKind.ROWWISE_ADAGRAD, "fp32"),
+        (OptimizerKind.ROWWISE_ADAGRAD, "fp16"),
+        (OptimizerKind.ADAGRAD, "int8"),
+    ],
+)
+@pytest.mark.usefixtures("copy_kernels")
+def test_training_by_the_device_leaves_rows_and_state_of_the_staged_way_bit_for_bit(
+    kind: OptimizerKind, slow_rows: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU refuses the variant. `tests/virtual_cuda/test_orders.py` has the same on a device that is always late."""
+    refused = arguments.refused
+    monkeypatch.setattr(arguments, "refused", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
+    found = []
+    for exchange in ("device", "staged"):
+        name = f"freq_cache[copy_engine={exchange},policy=lru,slow_rows={slow_rows},tier=pinned]"
+        system, spec = spec_of(name, device=device, kind=kind)
+        trained = system(spec)
+        pooled = [train(trained, ragged(seed, batch=2, longest=2), seed) for seed in range(8)]
+        assert trained.counters().rows_written_back > 0
+        found.append((pooled, snapshot(trained)))
+    (by_device, rows_by_device), (staged, rows_staged) = found
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(by_device, staged, strict=True))
+    assert_same(rows_by_device, rows_staged)
 
 
 COMPILES = """

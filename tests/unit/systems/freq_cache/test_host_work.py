@@ -57,7 +57,7 @@ def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(monkeypa
 def test_records_on_their_way_have_the_room_that_the_account_says(device: torch.device) -> None:
     collection = started(look_ahead=2, batch_lookups=80, device=device)
     (cache,) = collection.caches
-    mover = cache._batch_mover
+    mover = cache.mover
     taken = sum(place.nbytes for place in (*(entry._device for entry in mover._entries), mover._exit._device))
     assert taken == 3 * sizing.staging_rows(collection.spec, cache.pool.slots) * cache.tier.layout.record_bytes
     assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken

@@ -1,4 +1,4 @@
-"""A file tier with a level of RAM: it holds what a file tier holds, and no row that the slots have."""
+"""File tiers, with a level of RAM and without, beside a plain tensor; and which rows that level holds."""
 
 import errno
 import tempfile
@@ -17,22 +17,20 @@ from torch import Tensor
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
-from systems.freq_cache.tiers.ram_level import RamTier
+from tests.faults.kept_tiers import KeptTier
 
 ROWS = 60
 LAYOUT = RowLayout(4, torch.float32, {"sum": 1})
 
 
-def opened(
-    directory: Path, *, places: int, keys: bool = False, rows: int = ROWS, layout: RowLayout = LAYOUT
-) -> RamTier:
-    tier = RamTier(
+def opened(directory: Path, *, places: int, keys: bool = False, rows: int = ROWS) -> KeptTier:
+    tier = KeptTier(
         directory,
         rows=rows,
-        layout=layout,
-        ram_bytes=places * (layout.record_bytes + RamIndex.BYTES),
+        layout=LAYOUT,
+        initialize=lambda rows: (rows[:, None] / 100).expand(-1, LAYOUT.dim),
+        ram_bytes=places * (LAYOUT.record_bytes + RamIndex.BYTES),
         keys=(lambda rows: rows % 3) if keys else None,
-        initialize=lambda rows: (rows[:, None] / 100).expand(-1, layout.dim),
     )
     assert tier.ram_rows == places
     return tier
@@ -45,15 +43,18 @@ def read(tier: FileTier, rows: Tensor) -> Tensor:
 
 
 class AgainstATensor(RuleBasedStateMachine):
-    """Batches take rows and slots let go of them; flushes, commits and crashes come at any time."""
+    """Batches take rows and slots let go of them; flushes, commits and crashes come at any time.
 
-    @initialize(places=st.integers(1, 40), keys=st.booleans())
+    A level of RAM has up to 40 places, or there is none.
+    """
+
+    @initialize(places=st.just(0) | st.integers(1, 40), keys=st.booleans())
     def start(self, places: int, keys: bool) -> None:
         self.temporary = tempfile.TemporaryDirectory()
         self.places, self.keys = places, keys
         self.tier = opened(Path(self.temporary.name) / "tier", places=places, keys=keys)
         self.now = read(self.tier, torch.arange(ROWS))
-        self.committed = self.now.clone()
+        self.committed, self.extra = self.now.clone(), {}
         self.in_slots: set[int] = set()
         self.batch, self.moved_batch, self.written = 0, 0, 0
         self.taken: dict[int, list[int]] = {}
@@ -101,11 +102,11 @@ class AgainstATensor(RuleBasedStateMachine):
         self.tier.write(rows, records)
         self.in_slots.clear()  # evicted unchanged, for all that the tier is told
 
-    @rule()
-    def commit(self) -> None:
+    @rule(extra=st.dictionaries(st.text(max_size=3), st.integers() | st.none() | st.lists(st.booleans()), max_size=3))
+    def commit(self, extra: dict[str, object]) -> None:
         self.flush()
-        self.tier.commit({})
-        self.committed = self.now.clone()
+        self.tier.commit(extra)
+        self.committed, self.extra = self.now.clone(), extra
 
     @precondition(lambda self: not self.taken)
     @rule()
@@ -117,9 +118,7 @@ class AgainstATensor(RuleBasedStateMachine):
     def crash(self, level: bool) -> None:
         self.tier.close()
         if not level:  # the directory is an ordinary one
-            plain = FileTier(Path(self.temporary.name) / "tier", rows=ROWS, layout=LAYOUT)
-            assert plain.memory()
-            plain.close()
+            opened(Path(self.temporary.name) / "tier", places=0).close()
         self.tier = opened(Path(self.temporary.name) / "tier", places=self.places, keys=self.keys)
         self.now = self.committed.clone()
         self.in_slots.clear()
@@ -130,6 +129,7 @@ class AgainstATensor(RuleBasedStateMachine):
     def rows_that_are_not_in_slots_are_as_written(self) -> None:
         rows = torch.tensor(sorted(set(range(ROWS)) - self.in_slots), dtype=torch.int64)
         assert torch.equal(read(self.tier, rows), self.now[rows])
+        assert self.tier.committed_extra == self.extra
 
     @invariant()
     def no_place_has_two_rows_and_no_row_of_the_slots_has_one(self) -> None:
@@ -206,9 +206,10 @@ def test_a_full_drive_loses_no_row_and_the_write_can_be_repeated(
     tier.close()
 
 
-def test_one_thread_takes_rows_while_another_evicts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("places", [0, 1000])
+def test_one_thread_reads_rows_while_another_evicts(tmp_path: Path, places: int) -> None:
     rows, wrong = 4000, []
-    tier = opened(tmp_path, places=1000, rows=rows)
+    tier = opened(tmp_path, places=places, rows=rows)
     even, odd = torch.arange(0, rows, 2), torch.arange(1, rows, 2)
     tier.write(even, torch.full((even.numel(), LAYOUT.width), -1.0))
     done = threading.Event()
@@ -219,6 +220,8 @@ def test_one_thread_takes_rows_while_another_evicts(tmp_path: Path) -> None:
             number += 1
             some = odd[torch.randperm(odd.numel())[:700]]
             tier.evict(some, torch.full((700, LAYOUT.width), float(number)))
+            if not places and number % 3 == 0:  # where no other thread writes
+                tier.commit({})
 
     thread = threading.Thread(target=evict)
     thread.start()
@@ -230,8 +233,8 @@ def test_one_thread_takes_rows_while_another_evicts(tmp_path: Path) -> None:
             if not bool((found == -1).all()):
                 wrong.append(found)
             tier.moved(batch)
-            tier.write(some[:250], torch.full((250, LAYOUT.width), -1.0))
-            tier.write(some[250:], torch.full((250, LAYOUT.width), -1.0))
+            if places:
+                tier.write(some, torch.full((500, LAYOUT.width), -1.0))
     finally:
         done.set()
         thread.join()

@@ -95,6 +95,21 @@ def test_lookups_that_exceed_the_slots_together_are_refused_and_the_first_of_the
     assert_same(snapshot(ours), wanted)
 
 
+def test_lookup_after_a_refused_one_waits_for_the_backward_before_it() -> None:
+    """It was planned beside the refused one, and may take slots whose rows still wait for their update."""
+    ours = built(ROWS, cache_ratio=0.15, lookups_per_backward=2, policy="lru")
+    first, refused, last = (batch_of({"rows": [ids]}) for ids in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9]))
+    wanted = plain_after(ours, [[first], [last]])
+    pooled = ours(first).values()
+    with pytest.raises(WorkingSetTooLarge):
+        ours(refused)
+    with pytest.raises(RuntimeError, match="waits for its backward"):
+        ours(last)
+    pooled.sum().backward()
+    together(ours, [last])
+    assert_same(snapshot(ours), wanted)
+
+
 def test_batch_larger_than_the_cache_must_be_alone() -> None:
     ours = built(ROWS, cache_ratio=0.05, lookups_per_backward=2)
     large, small = batch_of({"rows": [[0, 1, 2, 3]]}), batch_of({"rows": [[0]]})
@@ -188,18 +203,6 @@ def test_announced_batch_is_known_in_another_object_and_another_order_of_keys() 
         learn(ours(again).values(), step)
         assert ours._pipeline.announced == min(2, 5 - step)
         plain.train(range(step, step + 1))
-    assert_same(snapshot(ours), plain.rows())
-
-
-def test_batch_with_other_ids_is_served_before_the_announced_ones() -> None:
-    ours = built(look_ahead=2)
-    plain = Plain(ours)
-    first = batch(0)
-    ours.prefetch(first)
-    for step, features in ((1, batch(1)), (0, copied(first))):
-        learn(ours(features).values(), step)
-        plain.train(range(step, step + 1))
-    assert ours._pipeline.announced == 0
     assert_same(snapshot(ours), plain.rows())
 
 
