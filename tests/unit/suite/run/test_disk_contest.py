@@ -51,17 +51,11 @@ def test_a_scale_on_a_drive_has_budgets_below_its_tables(name):
         assert max(scale.host_budgets) < scale.max_rows * scale.embedding_dim * 4
 
 
-@pytest.mark.parametrize(("name", "rows"), [("small", 60_000), ("full", 393_000)])
-def test_turns_on_a_drive_which_are_taken_after_one_build_fit_the_epoch(name, rows):
-    scale, _ = fitted_to_epoch(DISK_SCALES[name], rows, on_drive=True)
-    steps = scale.warmup_steps + 2 * scale.builds * scale.turns * scale.turn_steps
-    assert min(scale.turns, scale.turn_steps) >= 1
-    assert steps * scale.batch_size <= rows
-
-
 def test_data_without_a_turn_on_a_drive_are_refused():
-    with pytest.raises(BadOption, match="100 training rows are too few for turns on a drive"):
-        fitted_to_epoch(DISK_SCALES["small"], 100, on_drive=True)
+    made, _ = fitted_to_epoch(DISK_SCALES["small"], 17 * 16)  # one step before 16 of the shortest turns
+    assert (made.batch_size, made.warmup_steps, made.train_steps + made.counted_steps) == (16, 1, 17)
+    with pytest.raises(BadOption, match="271 training rows are too few for 17 batches of 16"):
+        fitted_to_epoch(DISK_SCALES["small"], 17 * 16 - 1)
 
 
 @pytest.mark.parametrize("system", ["hot_split", "full_gpu", "full_ram", "mapped_table"])

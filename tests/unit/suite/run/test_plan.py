@@ -56,10 +56,6 @@ def prepared(monkeypatch):
     return lambda datasets: monkeypatch.setattr(plan, "open_datasets", lambda _: datasets)
 
 
-def turns_of(scale):
-    return scale.warmup_steps, scale.turns, scale.turn_steps
-
-
 def steps_of(scale):
     return scale.train_steps + scale.counted_steps
 
@@ -136,10 +132,9 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
         return
     assert steps_of(made) >= 5
     assert steps_of(made) * made.batch_size <= rows
-    assert min(made.warmup_steps, made.turns, made.turn_steps) >= 1
-    stream = made.warmup_steps + 2 * made.turns * (LEAD_STEPS + made.turn_steps)
-    assert stream * made.batch_size <= rows
-    assert any("turns" in c for c in changes) == (turns_of(made) != turns_of(scale))
+    assert made.warmup_steps >= 1
+    assert (made.warmup_steps + 2 * (LEAD_STEPS + 1)) * made.batch_size <= rows
+    assert any("before the turns" in c for c in changes) == (made.warmup_steps != scale.warmup_steps)
     assert any(f"batch {made.batch_size} instead of {batch_size}" in c for c in changes) == (
         made.batch_size != batch_size
     )

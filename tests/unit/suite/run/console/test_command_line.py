@@ -189,7 +189,7 @@ def test_damaged_dataset_is_refused_before_anything_runs(tmp_path, prepared):
 
 def test_dataset_too_small_for_four_batches_is_refused(tmp_path):
     folder = prepared_kaggle(tmp_path, rows=70)
-    assert "60 training rows are too few for five batches of 16" in refused("--data-dir", folder, *TINY)
+    assert "60 training rows are too few for 5 batches of 16" in refused("--data-dir", folder, *TINY)
 
 
 def test_all_workloads_of_a_data_directory_are_those_it_holds_fitted_to_one_epoch(tmp_path, prepared):
