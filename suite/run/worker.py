@@ -104,17 +104,12 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 class Progress(Model):
-    """A progress message. Only the training thread sends it, so a hung system sends none.
-
-    Attributes:
-        ratios: Speed relative to the baseline so far, by participant name.
-    """
+    """A progress message. Only the training thread sends it, so a hung system sends none."""
 
     kind: Literal["progress"] = "progress"
     phase: str
     step: int = 0
     steps: int = 0
-    ratios: dict[str, float] = {}
 
 
 class Ack(Model):

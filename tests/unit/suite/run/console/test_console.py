@@ -39,7 +39,7 @@ def shown(stream: io.StringIO) -> str:
         display.cell_finished(Status.OOM_DEVICE, wall_s=5.0, summary="", reason="needs 17 GB,\nhas 16 GB")
         display.turns_started("turns of 2 systems")
         clock.now += 5
-        display.progress(Progress(phase="full_gpu", step=9, steps=96, ratios={"reference": 0.682}))
+        display.progress(Progress(phase="full_gpu", step=9, steps=96))
         display.turns_finished()
         display.run_finished()
     return stream.getvalue()
@@ -60,7 +60,7 @@ def test_log_tells_the_run_in_lines() -> None:
         "[3/3] full_gpu x avazu: oom_device in 0:00:05",
         "    needs 17 GB, has 16 GB",
         "turns of 2 systems: started",
-        "turns of 2 systems: done in 0:00:05; relative to the baseline: reference 0.68",
+        "turns of 2 systems: done in 0:00:05",
         "finished in 0:00:50",
     ]
 
