@@ -52,10 +52,8 @@ def reset_peaks(device: "torch.device") -> bool:
 
 def peak_rss_bytes() -> int:
     """Peak resident set since the last reset (VmHWM), shared pages counted in full."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return rss_bytes()
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def rss_bytes() -> int:

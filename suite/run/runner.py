@@ -139,13 +139,11 @@ class Runner:
                 display.note(f"removed {folder}: temporary files of a cell that was killed")
             for group in remove_stale_groups():
                 display.note(f"removed {group}: the memory control group of a cell that was killed")
-        except PermissionError as error:
+        except OSError as error:
             raise StoreError(
                 f"cannot keep temporary files in {error.filename}: {error.strerror}; remove it, or name another place "
                 "in the environment variable TMPDIR"
             ) from error
-        except OSError as error:
-            display.warn(f"temporary files of cells that were killed cannot be looked for: {error}; see TMPDIR")
 
     def records(self) -> list[Record]:
         """The records of the planned cells, in the order of the plan."""
