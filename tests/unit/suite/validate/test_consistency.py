@@ -99,7 +99,6 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
             {"C1": [0, 25_000], "C2": [1_000_000, 25_000]},
             "per_table.C1: found 25000 misses of 0 unique ids",
         ),
-        ("turns.steps", 19, "turns.steps: found 19, cell.turn_steps says 20"),
         ("optimum.first_step", 0, "optimum.first_step: found 0, the counted steps of cell give 220"),
         ("verification", None, "verification: is missing though the status is ok"),
         ("verification.checks", [], "verification: did not pass though the status is ok"),
