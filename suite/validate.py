@@ -36,7 +36,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def check_files(paths: Iterable[Path]) -> dict[Path, tuple[str, ...]]:
-    """What is wrong with record files: each loads by the rules of the models, has its own name, and a key of its own."""
+    """Problems of record files: each loads by the rules of the models, has its own name, and a key of its own."""
     first: dict[tuple[Path, str], Path] = {}
     checked: dict[Path, tuple[str, ...]] = {}
     for path in paths:
