@@ -78,7 +78,7 @@ def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_sti
 
 
 def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
-    for number in range(5):
+    for number in range(3):
         with WorkerProcess(tmp_path / f"{number}.log") as child:
             assert os.getsid(child.pid) == child.pid
         assert child.returncode == -9
@@ -96,9 +96,7 @@ def test_memory_of_children_counts(worker):
     assert "the limit is 0.2 GB" in ended.outcome.reason
 
 
-@pytest.mark.parametrize(
-    "end", ['os.write(fd, b\'{"kind": "outcome", "status": "ok"}\\n\')', "os.kill(os.getpid(), 9)"]
-)
+@pytest.mark.parametrize("end", [DONE, "os.kill(os.getpid(), 9)"])
 def test_temporary_files_of_a_worker_go_with_it_however_it_ends(worker, tmp_path, end):
     told = tmp_path / "told"
     run = worker(f"""
@@ -144,7 +142,7 @@ def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_pat
 
 
 def test_run_leaves_no_file_descriptor_open(worker):
-    run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
+    run = worker(DONE)
     run()  # the process that forks workers stays
     before = open_files()
     run()
@@ -189,7 +187,7 @@ def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
 
 
 def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
-    run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
+    run = worker(DONE)
     assert run().outcome.status is Status.OK
     Forkserver.kept()._process.kill()
     assert run().outcome.status is Status.OK
