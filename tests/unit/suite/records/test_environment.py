@@ -69,24 +69,23 @@ def test_capture_describes_this_machine_without_importing_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "model"), [("1,0", "NVIDIA big"), ("GPU-1", "NVIDIA big"), ("", None), ("-1", None)]
+    ("visible", "model", "name"),
+    [
+        ("1,0", "NVIDIA big", "cuda-GPU-big"),
+        ("GPU-1", "NVIDIA big", "cuda-GPU-big"),
+        ("0", "NVIDIA small", "cuda-GPU-small"),
+        ("", None, "cuda"),
+        ("-1", None, "cuda"),
+    ],
 )
-def test_gpu_is_the_one_that_cuda_shows_the_process(
-    monkeypatch: pytest.MonkeyPatch, visible: str, model: str | None
+def test_gpu_is_the_one_that_cuda_shows_and_has_one_name_however_it_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, visible: str, model: str | None, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpu = environment.visible_gpu()
     assert (gpu.model if gpu else None) == model
-
-
-def test_a_gpu_has_one_name_however_it_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
-    names = []
-    for visible in ("1", "GPU-1", "0"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        names.append(environment.device_name("cuda"))
-    assert names == ["cuda-GPU-big", "cuda-GPU-big", "cuda-GPU-small"]
+    assert environment.device_name("cuda") == name
     assert environment.device_name("cpu") == "cpu"
 
 
