@@ -3,6 +3,7 @@
 import fcntl
 import os
 import random
+import resource
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -63,6 +64,17 @@ def small_drive(folder: Path, size_bytes: int) -> Iterator[SmallDrive]:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond a size: a write across it is cut short, one behind it fails with EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class CachingDrive:

@@ -151,14 +151,6 @@ class BuildFails(ReferenceSystem):
         raise ValueError("rows of width 4 do not fit a tile of 64:\nsecond line")
 
 
-class NeedsPackage(ReferenceSystem):
-    """Imports a package that nobody has when it is built."""
-
-    def __init__(self, spec):
-        super().__init__(spec)
-        import no_such_package_anywhere.part  # noqa: F401
-
-
 class SaysWhatItNeeds(ReferenceSystem):
     """Raises an ImportError of its own wording."""
 

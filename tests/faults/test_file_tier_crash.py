@@ -16,7 +16,7 @@ from torch import Tensor
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from tests.faults.limits import file_size_limit
+from tests.faults.drives import file_size_limit
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,5 @@
 """The cache when its process is killed or ends between any two steps of a save or a commit."""
 
-import errno
 import json
 import os
 import random
@@ -20,7 +19,6 @@ import torch
 from torch import Tensor
 
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.row_file import RowFile
 from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import COMMIT_EVERY, TWO_WIDTHS, Plain, built, close, plain_after, started, train
@@ -146,31 +144,6 @@ def test_next_save_clears_away_what_a_killed_one_left(tmp_path: Path) -> None:
     collection.save(tmp_path)
     tables = json.loads((tmp_path / "manifest.json").read_text())["tables"].values()
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *(entry["rows_file"] for entry in tables)}
-
-
-def test_commit_that_fails_for_one_of_two_widths_opens_as_it_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = started(TWO_WIDTHS, directory=tmp_path)
-    train(collection, range(2))
-    collection.commit()
-    train(collection, range(2, 4))
-    original, calls = file_tier.save_map, []
-
-    def full_at_the_second(*arguments: object) -> None:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(file_tier, "save_map", full_at_the_second)
-        with pytest.raises(OSError, match="No space left"):
-            collection.commit()
-    close(collection)
-    again = built(TWO_WIDTHS, directory=tmp_path)
-    assert_same(snapshot(again), plain_after(2, TWO_WIDTHS))
-    close(again)
 
 
 class Ended(BaseException):
