@@ -1,6 +1,5 @@
 """The cache where a call, a load or a backward comes in the middle of another, or ends there."""
 
-import json
 import sys
 import threading
 from dataclasses import replace
@@ -207,29 +206,3 @@ def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() ->
     plain.optimizer = replace(plain.optimizer, lr=0.25)
     plain.train(range(1))
     assert_same(snapshot(collection), plain.rows())
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("hyper=[]", "hyper.lr=NaN", 'hyper.lr="x"', "tables=[]", "tables.shops=3", 'tables.shops.steps="x"'),
-        *("tables.shops.steps=-1", "tables.shops.steps=null", 'tables.shops.rows_file="../x"', "tables.shops.policy=5"),
-    ],
-)
-def test_manifest_that_says_something_else_changes_no_row(tmp_path: Path, path: str) -> None:
-    saved = started(policy="lfu")
-    train(saved, range(3))
-    saved.save(tmp_path)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    (*outer, last), value = path.partition("=")[0].split("."), path.partition("=")[2]
-    found = manifest
-    for name in outer:
-        found = found[name]
-    found[last] = json.loads(value)
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    collection = started(policy="lfu")
-    train(collection, range(2))
-    with pytest.raises((ValueError, TypeError), match=r"manifest|lr (of|is) "):
-        collection.load(tmp_path)
-    train(collection, range(2, 4))
-    assert_same(snapshot(collection), plain_after(4))
