@@ -117,7 +117,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             log.unlink(missing_ok=True)
             output = theirs.enter_context(log.open("ab"))  # all processes of the worker append to it
             fds = [stdin, messages, output.fileno(), keep, ended]
-            self.pid = fork_worker({"TMPDIR": str(folder)}, fds)
+            self.pid = fork_worker(folder, fds)
             mine.callback(self._kill)
             self._resources = mine.pop_all()
 
