@@ -6,7 +6,7 @@ import random
 import resource
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -75,6 +75,23 @@ def file_size_limit(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def before_each_step(act: Callable[[], object]) -> Iterator[None]:
+    """Act before every sync of a file or directory, and before every file that takes another one's place."""
+
+    def after_act(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            act()
+            return original(*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", after_act(os.fsync))
+        patch.setattr(Path, "replace", after_act(Path.replace))
+        yield
 
 
 class CachingDrive:
