@@ -8,6 +8,7 @@ from types import FrameType
 
 import pytest
 from torch import Tensor
+from torchrec import KeyedJaggedTensor
 
 import systems
 from systems import in_flight
@@ -170,18 +171,16 @@ def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
     raise KeyboardInterrupt
 
 
+def interrupted(collection: CachedEmbeddingBagCollection, name: str, features: KeyedJaggedTensor) -> None:
+    """Look a batch up, and be interrupted where its cache is to do something."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(collection.caches[0], name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        collection(features)
+
+
 def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
     collection, features = started(), batch(0)
-    cache = collection.caches[0]
-    move = cache.move
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    cache.move = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        collection(features)
-    cache.move = move
+    interrupted(collection, "move", features)
     features.values().copy_(batch(1).values())
     plain, pooled = Plain(), collection(features).values()
     learn(pooled, 1)
@@ -192,16 +191,7 @@ def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
 def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() -> None:
     collection, plain = started(), Plain()
     collection.set_learning_rate(0.25)
-    cache = collection.caches[0]
-    pass_on = cache.set_hyper_parameters
-
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
-
-    cache.set_hyper_parameters = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        collection(batch(0))
-    cache.set_hyper_parameters = pass_on
+    interrupted(collection, "set_hyper_parameters", batch(0))
     learn(collection(batch(0)).values(), 0)
     plain.optimizer = replace(plain.optimizer, lr=0.25)
     plain.train(range(1))
