@@ -15,15 +15,7 @@ from systems import in_flight
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import (
-    Plain,
-    batch,
-    gradient,
-    learn,
-    plain_after,
-    started,
-    train,
-)
+from tests.faults.freq_cache_training import Plain, batch, gradient, learn, plain_after, started
 
 SOURCES = str(Path(systems.__file__).parent)
 
