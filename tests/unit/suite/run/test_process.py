@@ -73,8 +73,8 @@ def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_sti
         os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')
         time.sleep(60)
     """)
-    limits = Limits(wall_s=5, stall_s=5, host_bytes=10**10)
-    assert run(limits, on_progress=lambda _: time.sleep(6)).outcome.status is Status.OK
+    limits = Limits(wall_s=3, stall_s=3, host_bytes=10**10)
+    assert run(limits, on_progress=lambda _: time.sleep(3.5)).outcome.status is Status.OK
 
 
 def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
