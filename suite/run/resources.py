@@ -23,10 +23,7 @@ _CGROUPS = {
     2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
 }
 """Files with limit and usage of a control group, and entries of memory.stat for file cache, by version."""
-_KILL_COUNTS = tuple(
-    map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
-)
-"""Files in which the kernel counts its out-of-memory kills: cgroup v2, cgroup v1, the whole machine."""
+_KERNEL_COUNTS = Path("/proc/vmstat")
 
 
 class CgroupUnavailable(RuntimeError):
@@ -183,17 +180,12 @@ def granted_cpus(root: Path = Path("/")) -> float:
 
 
 def kernel_kills() -> int:
-    """Number of the kernel's out-of-memory kills, in this cgroup if there is one."""
-    return next((kills for path in _KILL_COUNTS if (kills := kills_in(path)) is not None), 0)
-
-
-def kills_in(path: Path) -> int | None:
-    """Number of out-of-memory kills in a file of the kernel; None if the file does not count them."""
+    """Number of the kernel's out-of-memory kills on this machine, in control groups or not; 0 if it counts none."""
     with suppress(OSError):
-        for line in path.read_text().splitlines():
+        for line in _KERNEL_COUNTS.read_text().splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
-    return None
+    return 0
 
 
 def runs(pid: int) -> bool:

@@ -128,9 +128,9 @@ def test_death_without_a_word_is_told_by_how_it_came(worker, script, reason):
 
 @pytest.mark.parametrize(("kills", "status"), [([5, 5], Status.CRASHED), ([5, 6], Status.OOM_HOST)])
 def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_path, monkeypatch, kills, status):
-    counts = tmp_path / "memory.events"
-    counts.write_text(f"low 0\noom 9\noom_kill {kills[0]}\noom_group_kill 0\n")
-    monkeypatch.setattr(resources, "_KILL_COUNTS", (tmp_path / "absent", counts))
+    counts = tmp_path / "vmstat"
+    counts.write_text(f"pgfault 9\noom_kill {kills[0]}\n")
+    monkeypatch.setattr(resources, "_KERNEL_COUNTS", counts)
     run = worker(f"""
         text = open({str(counts)!r}).read().replace("oom_kill {kills[0]}", "oom_kill {kills[1]}")
         open({str(counts)!r}, "w").write(text)
