@@ -66,14 +66,6 @@ def test_dry_run_shows_every_cell_with_its_setting_and_writes_nothing(tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.usefixtures("no_workers")
-def test_default_of_the_device_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "visible_gpu", lambda: None)
-    result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
-    assert "device: cpu, because no NVIDIA device is visible" in result.stdout
-    assert "avazu: scale small, the default without a GPU" in result.stdout
-
-
 def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
     result = call("--workloads", "avazu", "--ranks", "2", "--dry-run", "--out", tmp_path, *TINY)
     assert all(f"to run    {name} x avazu: " in result.stdout for name in ALL_ON_RANKS)
@@ -133,25 +125,27 @@ def test_launcher_of_several_processes_is_refused(monkeypatch, words):
     assert "to one process, which starts the ranks" in refused(*TINY, *words)
 
 
-def test_cuda_without_a_device_is_refused(monkeypatch):
-    monkeypatch.setattr(options, "visible_gpu", lambda: None)
-    assert "--device cuda: no NVIDIA device is visible, or use --device cpu" in refused("--device", "cuda")
+NO_DEVICE = "no NVIDIA device is visible"
 
 
-def test_cuda_with_a_device_that_torch_cannot_use_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(options, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "cannot use the NVIDIA Imaginary; run make setup again" in refused("--device", "cuda")
-    result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
-    assert "device: cpu, because torch" in result.stdout
-
-
-def test_device_that_torch_can_use_is_taken(monkeypatch, tmp_path):
-    monkeypatch.setattr(options, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+@pytest.mark.parametrize(
+    ("gpu", "usable", "told", "refusal"),
+    [
+        (None, False, f"device: cpu, because {NO_DEVICE}", f"--device cuda: {NO_DEVICE}, or use --device cpu"),
+        ("NVIDIA X", False, "device: cpu, because torch", "cannot use the NVIDIA X; run make setup again"),
+        ("NVIDIA X", True, "device: cuda (NVIDIA X)", None),
+    ],
+)
+def test_device_is_one_that_torch_can_use_and_else_the_reason_is_told(
+    monkeypatch, tmp_path, gpu, usable, told, refusal
+):
+    monkeypatch.setattr(options, "visible_gpu", lambda: gpu and Gpu(model=gpu))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: usable)
     result = call("--systems", "reference", "--workloads", "avazu", "--dry-run", "--out", tmp_path)
-    assert "device: cuda (NVIDIA Imaginary)" in result.stdout
-    assert " on cuda, " in result.stdout
+    assert told in result.stdout
+    assert (" on cuda, " in result.stdout) == usable
+    assert ("avazu: scale small, the default without a GPU" in result.stdout) != usable
+    assert refusal is None or refusal in refused("--device", "cuda")
 
 
 def test_package_missing_for_a_variant_of_ours_is_left_to_its_cell(monkeypatch, tmp_path):
