@@ -30,10 +30,6 @@ def tell(*pids: int) -> None:
     partial.replace(path)
 
 
-class Correct(ReferenceSystem):
-    """The reference under another name."""
-
-
 class NoMemory(ReferenceSystem):
     """Is refused host memory."""
 
