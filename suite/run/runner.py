@@ -92,11 +92,10 @@ class Runner:
         """
         todo = [cell for cell in self._cells if self._runs(cell)]
         groups = [list(cells) for _, cells in itertools.groupby(self._cells, key=lambda one: (one.setting, one.round))]
-        lacking = [cell for cells in groups if self._lack_turns(cells) for cell in cells]
         with ExitStack() as locks:
             locks.enter_context(one_run_in(self._out))
-            for device in sorted({cell.device for cell in (*todo, *lacking)}):
-                locks.enter_context(one_run_on(device_name(device)))
+            if todo or any(map(self._lack_turns, groups)):  # all cells of a run are on one device
+                locks.enter_context(one_run_on(device_name(self._cells[0].device)))
             self._remove_stale(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
