@@ -159,13 +159,9 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         self.close()
 
     def _limit_1(self, limit_bytes: int) -> None:
-        with_swap = "memory.memsw.limit_in_bytes"
-        counts_swap = (self._path / with_swap).exists()
-        if counts_swap:
-            self._write(with_swap, -1)  # it may never be the smaller one
         _patiently(lambda: self._write("memory.limit_in_bytes", limit_bytes))
-        if counts_swap:
-            _patiently(lambda: self._write(with_swap, limit_bytes))
+        if (self._path / "memory.memsw.limit_in_bytes").exists():  # memory with swap: never the smaller limit
+            _patiently(lambda: self._write("memory.memsw.limit_in_bytes", limit_bytes))
 
     def _limit_2(self, limit_bytes: int) -> None:
         def make_room() -> None:
