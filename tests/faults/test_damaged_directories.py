@@ -6,7 +6,7 @@ A commit is ended between any two of its steps, so that every state in which a p
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,14 @@ from tests.faults.drives import before_each_step
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
 
 NARROW, WIDE = RowLayout(4, torch.float32, {"sum": 1}), RowLayout(128, torch.float32, {})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_drive_is_waited_for() -> Iterator[None]:
+    """No power is cut here: what was written is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 def held(tier: FileTier, rows: Tensor) -> Tensor:

@@ -60,33 +60,27 @@ import importlib, os, sys
 from types import SimpleNamespace
 from suite.run import worker, forkserver
 
+sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {found}))
 importlib.import_module = lambda name: None
-{changes}
+worker.main = lambda messages: os._exit(7)
 sys.argv = ["", sys.argv[-1]]
 forkserver.main()
 """
 
 
-def ended_in_a_stand_in(tmp_path, monkeypatch, changes):
-    """How a cell ends whose forkserver imports nothing and is changed."""
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [(True, "are not those that the run began with: start it again"), (False, "ended with exit code 7 and no result")],
+)
+def test_worker_starts_from_nothing_where_torch_found_a_device_and_measures_nothing_with_other_code(
+    tmp_path, monkeypatch, found, reason
+):
+    """A forked one, which torch would refuse the device, ends with 7 here; a new one finds other code than its run."""
     stand_in = tmp_path / "forkserver"
-    stand_in.write_text(STAND_IN.format(python=sys.executable, changes=changes))
+    stand_in.write_text(STAND_IN.format(python=sys.executable, found=found))
     stand_in.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stand_in))
-    return run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log").outcome
-
-
-def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(forkserver, "_code", lambda: "another")
-    outcome = ended_in_a_stand_in(tmp_path, monkeypatch, "")
-    assert outcome.status is Status.CRASHED
-    assert "are not those that the run began with: start it again" in outcome.reason
-
-
-@pytest.mark.parametrize(("found", "status"), [(True, Status.OK), (False, Status.CRASHED)])
-def test_worker_starts_from_nothing_where_torch_found_a_device(tmp_path, monkeypatch, found, status):
-    """A forked one, which torch would refuse the device, ends with 7 here."""
-    torch = f'sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {found}))'
-    outcome = ended_in_a_stand_in(tmp_path, monkeypatch, f"{torch}\nworker.main = lambda messages: os._exit(7)")
-    assert outcome.status is status
-    assert ("7" in outcome.reason) is not found
+    ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
+    assert ended.outcome.status is Status.CRASHED
+    assert reason in ended.outcome.reason

@@ -60,9 +60,3 @@ def test_output_that_knows_ascii_alone_shows_the_rest_escaped_and_no_control_cha
     assert done.returncode == 0, done.stderr
     assert rb"gr\xf6\xdfer \ufffd[2J als" in done.stdout
     assert b"\x1b" not in done.stdout
-
-
-def test_run_without_any_output_is_like_others(tmp_path):
-    done = run(tmp_path, preexec_fn=lambda: os.close(1))
-    assert measured(tmp_path), done.stderr
-    assert done.returncode == 0, done.stderr
