@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,13 @@ def one_length(features: Keyed, at: int, by: int) -> Keyed:
     return with_lengths(features, lengths)
 
 
-REFUSED: list[tuple[str, Callable[[Keyed], Keyed]]] = [
+def one_offset(features: Keyed, at: int, by: int) -> Keyed:
+    offsets = features.offsets().clone()
+    offsets[at] += by
+    return Keyed(features.keys(), features.values(), offsets=offsets, stride=features.stride())
+
+
+REFUSED: list[tuple[str, Callable[[Keyed], Any]]] = [
     ("id 1000000 is outside table", lambda good: one_id(good, 10**6)),
     ("id -1 is outside table", lambda good: one_id(good, -1)),
     ("id 1099511627776 is outside table", lambda good: one_id(good, 2**40)),
@@ -47,6 +54,13 @@ REFUSED: list[tuple[str, Callable[[Keyed], Keyed]]] = [
     ("do not share out 30 ids", lambda good: one_length(good, -1, -1)),
     ("do not share out 30 ids", lambda good: one_length(good, -1, 1)),
     ("do not share out 30 ids", lambda good: one_length(one_length(good, 0, 3), 1, -3)),
+    ("do not share out 30 ids", lambda good: one_offset(good, 0, 1)),
+    ("do not share out 30 ids", lambda good: one_offset(good, -2, 10**6)),
+    (
+        "features of one name: users",
+        lambda good: Keyed(["users"] * len(good.keys()), good.values(), lengths=good.lengths()),
+    ),
+    ("a batch is a KeyedJaggedTensor, not Tensor", lambda good: good.values()),
     (
         "weights, the tables were built without",
         lambda good: Keyed(good.keys(), good.values(), torch.ones(good.values().numel()), lengths=good.lengths()),
@@ -60,11 +74,11 @@ REFUSED: list[tuple[str, Callable[[Keyed], Keyed]]] = [
 """What is said of a batch of `TABLES`, and what makes it of one that is right."""
 
 
-def tried(collection: CachedEmbeddingBagCollection, call: Callable[[Keyed], object], features: Keyed) -> bool:
+def tried(collection: CachedEmbeddingBagCollection, call: Callable[[Keyed], object], features: Any) -> bool:
     """Whether a call was refused, in words of ours or torchrec's."""
     try:
         call(features)
-    except (ValueError, IndexError, RuntimeError) as error:
+    except (ValueError, TypeError, IndexError, RuntimeError) as error:
         assert "no longer knows" not in str(error)
         return True
     return False
@@ -77,7 +91,7 @@ def test_refused_input_leaves_no_trace_in_what_is_trained(look_ahead: int, seed:
     draw = random.Random(seed)
     collection = started(tables, look_ahead=look_ahead)
     steps = 20
-    coming: list[tuple[int | None, Keyed]] = []
+    coming: list[tuple[int | None, Any]] = []
     for step in range(steps):
         good = batch(step, tables)
         if draw.random() < 0.5:
@@ -103,7 +117,7 @@ def test_refused_input_leaves_no_trace_in_what_is_trained(look_ahead: int, seed:
 def test_each_kind_of_refused_input_is_refused_by_name() -> None:
     collection = started()
     for words, wrong in REFUSED:
-        with pytest.raises((ValueError, IndexError), match=words):
+        with pytest.raises((ValueError, TypeError, IndexError), match=words):
             collection(wrong(batch(0)))
 
 
