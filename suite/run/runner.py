@@ -178,7 +178,7 @@ class Runner:
     def _run_one(self, cell: Cell, display: Display) -> None:
         key = self._key(cell)
         log = self._log(key)
-        display.cell_started(1 + self._cells.index(cell), cell.label)
+        display.started(f"[{1 + self._cells.index(cell)}/{len(self._cells)}] {cell.label}")
         started = self._now()
         try:
             ended = run_in_process(

@@ -32,9 +32,8 @@ class Display(AbstractContextManager["Display"]):
         # twice a second: the display must not take CPU time from the measured process
         live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._status = self._console.status("", refresh_per_second=2) if live else None
-        self._cells = 0
         self._place = ""
-        self._run_start = self._turns_start = self._last_line = clock()
+        self._run_start = self._start = self._last_line = clock()
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -49,17 +48,12 @@ class Display(AbstractContextManager["Display"]):
 
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
-        self._cells, self._run_start = cells, self._clock()
+        self._run_start = self._clock()
         self._show(f"{cells} cells" + (f", {done_already} of them done already" if done_already else ""))
 
-    def cell_started(self, index: int, label: str) -> None:
-        """The cell at position `index` of all planned ones, counted from 1, begins."""
-        self._place = f"[{index}/{self._cells}] {label}"
-        self._show_current("started")
-
-    def turns_started(self, label: str) -> None:
-        """The alternating timing of systems begins."""
-        self._place, self._turns_start = label, self._clock()
+    def started(self, place: str) -> None:
+        """A cell, or the timing of systems in alternation, begins; `place` stands before all that is shown of it."""
+        self._place, self._start = place, self._clock()
         self._show_current("started")
 
     def progress(self, progress: Progress) -> None:
@@ -78,7 +72,7 @@ class Display(AbstractContextManager["Display"]):
 
     def turns_finished(self) -> None:
         """The timing has ended: every system has finished its turns, or failed."""
-        self._show(f"{self._place}: done in {clock_text(self._clock() - self._turns_start)}", "green")
+        self._show(f"{self._place}: done in {clock_text(self._clock() - self._start)}", "green")
 
     def run_finished(self) -> None:
         """The run has ended."""

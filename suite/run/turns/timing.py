@@ -75,7 +75,7 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
         timeout_s: Seconds that one system may take; None: the scale's timeout.
     """
     by_system = {record.cell.system: record for record in records}
-    display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
+    display.started(f"turns of {len(records)} systems x {records[0].cell.workload}")
     found: dict[str, Record] = {}
     for number, group in enumerate(arrange(records, _room(records[0]))):
         if _is_timed(group):
