@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,10 @@ from suite.records.scales import DISK_SCALES
 from suite.records.store import RecordStore
 from suite.run.cell.setup import CellSetup
 from suite.run.console.options import Options, named_systems
-from suite.run.memory_group import MemoryGroup
 from suite.run.plan import fitted_to_epoch, plan_cells
-from suite.run.resources import CgroupUnavailable
 from systems.contract import Verdict
 from systems.selection import ALL_ON_RANKS, GROUPS, parse_systems
-from tests.faults.cells import tiny_cell
+from tests.faults.cells import needs_memory_groups, tiny_cell
 
 ROOT = Path(__file__).resolve().parents[4]
 OURS = "freq_cache[look_ahead=4,tier=file]"
@@ -80,28 +77,9 @@ def test_a_cuda_device_cannot_take_part():
         planned(device="cuda")
 
 
-def make_group() -> None:
-    with MemoryGroup() as group:
-        group.enter()
-
-
-@pytest.fixture
-def can_hold() -> None:
-    """A memory control group can be made here."""
-    process = get_context("spawn").Process(target=make_group)
-    process.start()
-    process.join()
-    if process.exitcode:
-        try:
-            MemoryGroup().close()
-        except CgroupUnavailable as error:
-            pytest.skip(str(error))
-        pytest.skip("this process cannot enter a memory control group")
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("can_hold")
 def test_the_contest_is_held_and_every_process_stays_within_its_budget(tmp_path):
+    needs_memory_groups()
     names = ["full_ram", "mapped_table", OURS]
     assert set(names) <= set(GROUPS["disk"])
     command = ["--tier", "disk", "--scale", "smoke", "--workloads", "avazu", "--steps", "16"]

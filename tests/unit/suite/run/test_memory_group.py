@@ -12,6 +12,7 @@ import pytest
 from suite.run import memory_group
 from suite.run.memory_group import MemoryGroup, group_of, remove_stale_groups
 from suite.run.resources import CgroupUnavailable, granted_cpus, kernel_kills
+from tests.faults.cells import needs_memory_groups
 
 NAME = f"embedding-suite-{os.getpid()}"
 DEAD = 4194305  # above the largest number that Linux gives a process
@@ -152,10 +153,7 @@ def test_groups_of_processes_that_are_gone_are_removed_and_no_others(version_1):
 @pytest.fixture
 def real():
     """Nothing is left behind. Skips where no group can be made."""
-    try:
-        MemoryGroup().close()
-    except CgroupUnavailable as reason:
-        pytest.skip(str(reason))
+    needs_memory_groups()
     yield
     remove_stale_groups()
 
