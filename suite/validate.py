@@ -1,8 +1,6 @@
 """Command line: `python -m suite validate`, which checks record files."""
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,17 +11,6 @@ from suite.records.store import NotARecord, RecordStore, read_json, to_record
 
 _RECORDS = "records"
 """Folder of records in a results directory."""
-_PATH = re.compile(r"""(?:^|(?<=[\s"'(=<]))/[A-Za-z_][^\s"'()<>,;:]*""")
-"""An absolute path in a text; the `/` of `device/rows` and of an address do not begin one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """A record file after its check; warnings do not make it invalid."""
-
-    path: Path
-    problems: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -48,15 +35,15 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     return list(files.values())
 
 
-def check_files(paths: Iterable[Path]) -> list[Checked]:
-    """Check record files: each loads by the rules of the models, has its own name, and a key of its own."""
+def check_files(paths: Iterable[Path]) -> dict[Path, tuple[str, ...]]:
+    """Problems of record files: each loads by the rules of the models, has its own name, and a key of its own."""
     first: dict[tuple[Path, str], Path] = {}
-    checked = []
+    checked: dict[Path, tuple[str, ...]] = {}
     for path in paths:
         try:
             record = to_record(read_json(path))
         except NotARecord as error:
-            checked.append(Checked(path=path, problems=error.findings))
+            checked[path] = error.findings
             continue
         problems = []
         name = RecordStore(path.parent.parent).path(record).name
@@ -65,9 +52,7 @@ def check_files(paths: Iterable[Path]) -> list[Checked]:
         earlier = first.setdefault((path.absolute().parent, record.key), path)
         if earlier != path:
             problems.append(f"key: repeats the key of {earlier.name}; delete one of them")
-        paths_of_machine = dict.fromkeys(_PATH.findall(record.model_dump_json()))
-        named = tuple(f"names a path of its machine, {found[:60]!r}" for found in paths_of_machine)
-        checked.append(Checked(path=path, problems=tuple(problems), warnings=named))
+        checked[path] = tuple(problems)
     return checked
 
 
@@ -82,7 +67,7 @@ def validate_command(
 
     Every file has to fit the models of records and their rules, which hold wherever the suite loads one: every field is
     there and of its type, nobody edited a configuration, turns are as many as asked for and took time, counts add up.
-    Beside that a file has its own name, and no key repeats. Paths of a machine are warned of.
+    Beside that a file has its own name, and no key repeats.
 
     Examples: `python -m suite validate`; `python -m suite validate results/published`.
 
@@ -90,12 +75,10 @@ def validate_command(
     """
     with errors_told():
         checked = check_files(find_files(paths or [Path("results")]))
-    for file in checked:
-        for finding in file.problems:
-            typer.echo(printable(f"{file.path}: {finding}"))
-        for finding in file.warnings:
-            typer.echo(printable(f"{file.path}: warning: {finding}"))
-    invalid = sum(bool(file.problems) for file in checked)
+    for path, problems in checked.items():
+        for problem in problems:
+            typer.echo(printable(f"{path}: {problem}"))
+    invalid = sum(map(bool, checked.values()))
     typer.echo(
         f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {len(checked) - invalid} valid"
         + (f", {invalid} invalid" if invalid else "")

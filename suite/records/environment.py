@@ -97,15 +97,14 @@ class Gpu:
     uuid: str | None = None
 
 
-def capture(*, threads: int | None = None, project: Path = PROJECT) -> Environment:
+def capture(*, threads: int | None = None) -> Environment:
     """Describe this machine, the installed packages and the code.
 
     Args:
         threads: `torch.get_num_threads()` of the process that computes; by default one per CPU.
-        project: Directory that holds the packages `suite`, `systems` and `workloads`.
     """
     cpu, cores, memory_bytes, gpu = cpu_model(), len(os.sched_getaffinity(0)), usable_memory_bytes(), visible_gpu()
-    commit, dirty = git_state(project)
+    commit, dirty = git_state(PROJECT)
     return Environment(
         machine=machine_digest(cpu=cpu, cores=cores, memory_bytes=memory_bytes, gpu=gpu.model if gpu else None),
         cpu=cpu,
@@ -118,7 +117,7 @@ def capture(*, threads: int | None = None, project: Path = PROJECT) -> Environme
         os=_operating_system(),
         python=platform.python_version(),
         packages=installed_versions(DISTRIBUTIONS),
-        code=code_digest(project),
+        code=code_digest(PROJECT),
         commit=commit,
         dirty=dirty,
         threads=cores if threads is None else threads,

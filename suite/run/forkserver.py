@@ -3,9 +3,9 @@
 Imports take as long as the training of a small cell. The forkserver computes nothing and opens no driver, so that a
 fork is safe: torch is told to ask NVML for devices. If an import did open a driver, workers exec a new interpreter.
 
-Started as `python -m suite.run.forkserver FD`, where FD is a socket. A request is a JSON object, the worker's
-environment, with five file descriptors: standard input, messages, log, a descriptor to keep open, and exit. The answer
-is the worker's PID. When a worker has ended, its exit code is written to `exit`. When the socket closes, the forkserver
+Started as `python -m suite.run.forkserver FD`, where FD is a socket. A request is the path of the worker's temporary
+directory, with five file descriptors: standard input, messages, log, a descriptor to keep open, and exit. The answer is
+the worker's PID. When a worker has ended, its exit code is written to `exit`. When the socket closes, the forkserver
 ends; workers keep running.
 
 A process that left its session and its parent is reparented: to its worker while that one lives, then to the
@@ -15,7 +15,6 @@ forkserver, which kills it before it reports the worker's end.
 import atexit
 import ctypes
 import importlib
-import json
 import os
 import select
 import signal
@@ -39,8 +38,8 @@ _END_S = 1.0
 _ONE_AT_A_TIME = Lock()
 _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR")
 """Variables that differ between workers or tests, and that no import reads."""
-_REQUEST_BYTES = 1 << 18
-"""Maximum bytes of a request: an environment takes some kilobytes, a socket accepts about this much at once."""
+_PATH_BYTES = 4096
+"""Maximum bytes of a path, and so of a request."""
 _DRIVERS = ("/dev/nvidia-uvm", "/dev/kfd")
 """Device files that drivers open; those of NVML, `/dev/nvidiactl` and `/dev/nvidia0`, are safe across a fork."""
 _SET_CHILD_SUBREAPER = 36
@@ -90,10 +89,9 @@ class Forkserver:
                 cls._kept._process.wait()
             cls._kept = None
 
-    def fork(self, environment: dict[str, str], fds: list[int]) -> int:
+    def fork(self, folder: Path, fds: list[int]) -> int:
         """Fork a worker. Returns its PID; see `fork_worker`."""
-        request = json.dumps({**self.environment, **environment}).encode()
-        socket.send_fds(self._socket, [request], fds)
+        socket.send_fds(self._socket, [os.fsencode(folder)], fds)
         answer = self._socket.recv(64)
         if not answer:
             raise ConnectionResetError("the process that starts workers has ended")
@@ -103,11 +101,11 @@ class Forkserver:
 atexit.register(Forkserver.drop)
 
 
-def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
+def fork_worker(folder: Path, fds: list[int]) -> int:
     """Fork a worker. Returns its PID. If the forkserver has died, of the OOM killer for example, starts a new one.
 
     Args:
-        environment: Variables that differ between workers.
+        folder: Its directory of temporary files.
         fds: Standard input, messages, log, a descriptor to keep open, and exit; see this module.
 
     Raises:
@@ -116,10 +114,10 @@ def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
     with _ONE_AT_A_TIME:
         try:
             try:
-                return Forkserver.kept().fork(environment, fds)
+                return Forkserver.kept().fork(folder, fds)
             except (BrokenPipeError, ConnectionResetError):
                 Forkserver.drop()
-                return Forkserver.kept().fork(environment, fds)
+                return Forkserver.kept().fork(folder, fds)
         except BaseException:
             Forkserver.drop()  # a late answer would be taken for that to the next request
             raise
@@ -159,6 +157,7 @@ def worker_environment() -> dict[str, str]:
 def main() -> None:
     """Import, then fork until the socket closes."""
     adopt_orphans()
+    environment = dict(os.environ)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # an import may ask torch for devices; see `_driver_open`
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the logs would drown
     asked = socket.socket(fileno=int(sys.argv[1]))
@@ -179,7 +178,7 @@ def main() -> None:
             os.read(wake_fd, 4096)
             _reap(exits)
         if asked.fileno() in ready:
-            request, fds, _, _ = socket.recv_fds(asked, _REQUEST_BYTES, 5)
+            request, fds, _, _ = socket.recv_fds(asked, _PATH_BYTES, 5)
             if not request:
                 os._exit(0)
             stdin, messages, log, kept, ended = fds
@@ -190,7 +189,8 @@ def main() -> None:
                 os.setsid()  # Ctrl-C in the terminal is the parent's to handle
                 adopt_orphans()
                 os.close(has_session)
-                _become_worker(json.loads(request), anew=anew, stdin=stdin, messages=messages, log=log, kept=kept)
+                environment["TMPDIR"] = os.fsdecode(request)
+                _become_worker(environment, anew=anew, stdin=stdin, messages=messages, log=log, kept=kept)
             _close(stdin, messages, log, kept, has_session)
             os.read(alone, 1)  # returns at EOF, when all that the worker starts can be found from it
             os.close(alone)

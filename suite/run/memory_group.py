@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.run.resources import CgroupUnavailable, kills_in, own_group, runs
+from suite.run.resources import CgroupUnavailable, own_group, runs
 
 PREFIX = "embedding-suite-"
 """Prefix of the names of our groups; the PID of the process that made the group follows."""
@@ -34,7 +34,6 @@ class _Names(NamedTuple):
 
     usage: str
     peak: str
-    kills: str
     cached: tuple[str, str]
     """Entries of `memory.stat`: page cache with files in memory (tmpfs), and those files alone."""
     remedy: str
@@ -44,7 +43,6 @@ _NAMES = {
     1: _Names(
         usage="memory.usage_in_bytes",
         peak="memory.max_usage_in_bytes",
-        kills="memory.oom_control",
         cached=("total_cache", "total_shmem"),
         remedy="run as root, in a container of `docker run --privileged ...`, or make a group for yourself first: "
         "`sudo mkdir {0}/mine && sudo chown -R $USER {0}/mine && echo $$ | sudo tee {0}/mine/cgroup.procs`",
@@ -52,7 +50,6 @@ _NAMES = {
     2: _Names(
         usage="memory.current",
         peak="memory.peak",
-        kills="memory.events",
         cached=("file", "shmem"),
         remedy="use `systemd-run --user --scope -p Delegate=yes python run_bench.py ...` under systemd, "
         "`docker run --privileged --cgroupns=private ...` for a container",
@@ -162,13 +159,9 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         self.close()
 
     def _limit_1(self, limit_bytes: int) -> None:
-        with_swap = "memory.memsw.limit_in_bytes"
-        counts_swap = (self._path / with_swap).exists()
-        if counts_swap:
-            self._write(with_swap, -1)  # it may never be the smaller one
         _patiently(lambda: self._write("memory.limit_in_bytes", limit_bytes))
-        if counts_swap:
-            _patiently(lambda: self._write(with_swap, limit_bytes))
+        if (self._path / "memory.memsw.limit_in_bytes").exists():  # memory with swap: never the smaller limit
+            _patiently(lambda: self._write("memory.memsw.limit_in_bytes", limit_bytes))
 
     def _limit_2(self, limit_bytes: int) -> None:
         def make_room() -> None:
@@ -224,28 +217,12 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         (self._path / name).write_text(str(value))
 
 
-def kills(pid: int, *, root: Path = Path("/")) -> int:
-    """Number of out-of-memory kills in the group that process `pid` made; 0 without a group.
-
-    Kills in a group of version 1 are not counted in its ancestors.
-    """
-    path = group_of(pid, root=root)
-    return 0 if path is None else max(kills_in(path / names.kills) or 0 for names in _NAMES.values())
-
-
 def group_of(pid: int, *, root: Path = Path("/")) -> Path | None:
     """Folder of the group that process `pid` makes below this process's own; None: groups are not available here."""
     try:
         return _parent_of_new(own_group(root)[1]) / f"{PREFIX}{pid}"
     except CgroupUnavailable:
         return None
-
-
-def remove_group_of(pid: int) -> None:
-    """Remove the group of the killed process `pid`; only that one, as kills of others may be read at this moment."""
-    if (path := group_of(pid)) is not None:
-        with suppress(OSError):
-            path.rmdir()
 
 
 def remove_stale_groups(*, root: Path = Path("/")) -> list[str]:

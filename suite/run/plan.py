@@ -145,7 +145,7 @@ def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale
     scale = replace(scale, batch_size=batch, embedding_dim=dim)
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
-    scale, changes = fitted_to_epoch(scale, training_rows, on_drive=options.on_drive)
+    scale, changes = fitted_to_epoch(scale, training_rows)
     if scale.batch_size % (options.ranks or 1):
         shared = f"{options.ranks} ranks cannot share a batch of {scale.batch_size}"
         raise BadOption(f"--ranks: {shared}: give another --batch-size{''.join(f' ({change})' for change in changes)}")
@@ -158,43 +158,31 @@ def with_steps(scale: Scale, steps: int) -> Scale:
     return replace(scale, train_steps=steps - counted, counted_steps=counted)
 
 
-def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False) -> tuple[Scale, list[str]]:
+def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]:
     """Shrink steps, then the batch, until no sample is trained on twice: repeated batches favour every cache.
 
-    Systems on a drive are built once, and train the timed steps of all builds on one stream, with and without the MLPs.
+    The warm-up before the turns is at most a quarter of the epoch. `suite.run.turns.groups` fits the turns to the rest.
 
     Raises:
-        BadOption: even the smallest batch leaves fewer than five steps, or no turn on a drive.
+        BadOption: even the smallest batch leaves no turn.
     """
     wanted, batch = scale.train_steps + scale.counted_steps, scale.batch_size
-    while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
+    # turns of the whole step and of the embedding step alone; on a drive those of all builds are of one stream
+    shortest_turns = 2 * (scale.builds if scale.host_budgets else 1) * (LEAD_STEPS + 1)
+    least = shortest_turns + 1
+    while training_rows // batch < max(least, min(wanted, _LEAST_STEPS)) and batch > _LEAST_BATCH:
         batch = max(_LEAST_BATCH, batch // 2)
     steps = training_rows // batch
-    if steps < 5:  # one to warm up, and a turn of the whole step and of the embedding step alone
-        raise BadOption(f"--data-dir: {training_rows} training rows are too few for five batches of {batch}")
+    if steps < least:
+        raise BadOption(f"--data-dir: {training_rows} training rows are too few for {least} batches of {batch}")
     changes = []
     if batch != scale.batch_size:
         why = f"because there are {training_rows:,} training rows"
         changes.append(f"batch {batch} instead of {scale.batch_size}, {why}")
-    scale = replace(scale, batch_size=batch)
     if steps < wanted:
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
         scale = with_steps(scale, steps)
-    fewer = _with_fewer_turns(scale, steps, 2 * scale.builds if on_drive else 2, changes)
-    if not fewer.turns:
-        raise BadOption(f"--data-dir: {training_rows} training rows are too few for turns on a drive: give more")
-    return fewer, changes
-
-
-def _with_fewer_turns(scale: Scale, steps: int, series: int, changes: list[str]) -> Scale:
-    """The scale with at most `steps` steps of a system after a build, which takes its turns `series` times."""
-    if scale.warmup_steps + series * scale.turns * (LEAD_STEPS + scale.turn_steps) <= steps:
-        return scale
-    warmup = min(scale.warmup_steps, max(1, steps // 8))
-    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // (2 * series) - LEAD_STEPS))
-    turns = (steps - warmup) // (series * (LEAD_STEPS + turn_steps))
-    changes.append(
-        f"{warmup} steps and {turns} turns of {turn_steps} steps after each build, one whole epoch, instead of "
-        f"{scale.warmup_steps} and {scale.turns} of {scale.turn_steps}"
-    )
-    return replace(scale, warmup_steps=warmup, turns=turns, turn_steps=turn_steps)
+    warmup = min(scale.warmup_steps, max(1, steps // 4), steps - shortest_turns)
+    if warmup < scale.warmup_steps:
+        changes.append(f"{warmup} steps before the turns instead of {scale.warmup_steps}")
+    return replace(scale, batch_size=batch, warmup_steps=warmup), changes

@@ -15,7 +15,7 @@ from suite.records.record import Cell, Status
 from suite.records.scales import scale_of
 from suite.run.forkserver import fork_worker
 from suite.run.locks import cell_directory, is_disk_full
-from suite.run.memory_group import kills, remove_group_of
+from suite.run.memory_group import remove_stale_groups
 from suite.run.resources import available_host_bytes, kernel_kills, tree_rss_bytes
 from suite.run.worker import ANSWERS, Ack, CellResult, Progress, RunCell, StepTiming, encode
 
@@ -117,13 +117,13 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             log.unlink(missing_ok=True)
             output = theirs.enter_context(log.open("ab"))  # all processes of the worker append to it
             fds = [stdin, messages, output.fileno(), keep, ended]
-            self.pid = fork_worker({"TMPDIR": str(folder)}, fds)
+            self.pid = fork_worker(folder, fds)
             mine.callback(self._kill)
             self._resources = mine.pop_all()
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
-        remove_group_of(self.pid)
+        remove_stale_groups()
 
     def _kill(self) -> None:
         """Kill the worker; the forkserver adopts and kills what it leaves behind, and then tells of its end."""
@@ -206,8 +206,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     def _post_mortem(self) -> CellResult:
         """Result of a worker that ended without one, from its exit code and log."""
         code = self.returncode
-        killed = kernel_kills() > self._kills_before or kills(self.pid) > 0
-        if code == -signal.SIGKILL and killed:
+        if code == -signal.SIGKILL and kernel_kills() > self._kills_before:
             return CellResult(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
         if code == -signal.SIGKILL:
             reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"

@@ -23,10 +23,7 @@ _CGROUPS = {
     2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
 }
 """Files with limit and usage of a control group, and entries of memory.stat for file cache, by version."""
-_KILL_COUNTS = tuple(
-    map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
-)
-"""Files in which the kernel counts its out-of-memory kills: cgroup v2, cgroup v1, the whole machine."""
+_KERNEL_COUNTS = Path("/proc/vmstat")
 
 
 class CgroupUnavailable(RuntimeError):
@@ -52,10 +49,8 @@ def reset_peaks(device: "torch.device") -> bool:
 
 def peak_rss_bytes() -> int:
     """Peak resident set since the last reset (VmHWM), shared pages counted in full."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return rss_bytes()
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def rss_bytes() -> int:
@@ -185,17 +180,12 @@ def granted_cpus(root: Path = Path("/")) -> float:
 
 
 def kernel_kills() -> int:
-    """Number of the kernel's out-of-memory kills, in this cgroup if there is one."""
-    return next((kills for path in _KILL_COUNTS if (kills := kills_in(path)) is not None), 0)
-
-
-def kills_in(path: Path) -> int | None:
-    """Number of out-of-memory kills in a file of the kernel; None if the file does not count them."""
+    """Number of the kernel's out-of-memory kills on this machine, in control groups or not; 0 if it counts none."""
     with suppress(OSError):
-        for line in path.read_text().splitlines():
+        for line in _KERNEL_COUNTS.read_text().splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
-    return None
+    return 0
 
 
 def runs(pid: int) -> bool:

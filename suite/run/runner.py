@@ -92,11 +92,10 @@ class Runner:
         """
         todo = [cell for cell in self._cells if self._runs(cell)]
         groups = [list(cells) for _, cells in itertools.groupby(self._cells, key=lambda one: (one.setting, one.round))]
-        lacking = [cell for cells in groups if self._lack_turns(cells) for cell in cells]
         with ExitStack() as locks:
             locks.enter_context(one_run_in(self._out))
-            for device in sorted({cell.device for cell in (*todo, *lacking)}):
-                locks.enter_context(one_run_on(device_name(device)))
+            if todo or any(map(self._lack_turns, groups)):  # all cells of a run are on one device
+                locks.enter_context(one_run_on(device_name(self._cells[0].device)))
             self._remove_stale(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
@@ -139,13 +138,11 @@ class Runner:
                 display.note(f"removed {folder}: temporary files of a cell that was killed")
             for group in remove_stale_groups():
                 display.note(f"removed {group}: the memory control group of a cell that was killed")
-        except PermissionError as error:
+        except OSError as error:
             raise StoreError(
                 f"cannot keep temporary files in {error.filename}: {error.strerror}; remove it, or name another place "
                 "in the environment variable TMPDIR"
             ) from error
-        except OSError as error:
-            display.warn(f"temporary files of cells that were killed cannot be looked for: {error}; see TMPDIR")
 
     def records(self) -> list[Record]:
         """The records of the planned cells, in the order of the plan."""
@@ -181,7 +178,7 @@ class Runner:
     def _run_one(self, cell: Cell, display: Display) -> None:
         key = self._key(cell)
         log = self._log(key)
-        display.cell_started(1 + self._cells.index(cell), cell.label)
+        display.started(f"[{1 + self._cells.index(cell)}/{len(self._cells)}] {cell.label}")
         started = self._now()
         try:
             ended = run_in_process(

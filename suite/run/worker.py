@@ -104,17 +104,12 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 class Progress(Model):
-    """A progress message. Only the training thread sends it, so a hung system sends none.
-
-    Attributes:
-        ratios: Speed relative to the baseline so far, by participant name.
-    """
+    """A progress message. Only the training thread sends it, so a hung system sends none."""
 
     kind: Literal["progress"] = "progress"
     phase: str
     step: int = 0
     steps: int = 0
-    ratios: dict[str, float] = {}
 
 
 class Ack(Model):
@@ -238,22 +233,18 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
     """Serve a request; an exception becomes a status and a reason, and its traceback goes to the log."""
     reporter.send(Progress(phase="import"))
     try:
-        match request:
-            case RunCell(cell=cell) if cell.ranks is not None:
-                from suite.run.ranks.launch import launch
+        if isinstance(request, Host):
+            from suite.run.turns.host import serve
 
-                return launch(cell, reporter)
-            case RunCell():
-                from suite.run.cell.experiment import run_cell
+            serve(request, following, reporter)
+        assert isinstance(request, RunCell)
+        if request.cell.ranks is not None:
+            from suite.run.ranks.launch import launch
 
-                return run_cell(request, reporter)
-            case Host():
-                from suite.run.turns.host import serve
+            return launch(request.cell, reporter)
+        from suite.run.cell.experiment import run_cell
 
-                serve(request, following, reporter)
-            case _:
-                reason = f"a worker begins with a cell or a host, not with a {request.kind}"
-                return CellResult(status=Status.CRASHED, reason=reason)
+        return run_cell(request, reporter)
     except Exception as error:
         traceback.print_exc()
         return CellResult(status=status_of(error), reason=describe(error))

@@ -80,7 +80,7 @@ RULES: dict[str, Rule] = {
         add=REAL, after=(PREPARED_SHOP,), says="shop"
     ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
+        "tests/unit/suite/run/cell/test_experiment.py", "mlperf_dlrm_v2"
     ),
     "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
         add="--workloads avazu --systems no_embeddings",

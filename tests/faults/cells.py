@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from suite.records.record import Cell
+from suite.run.memory_group import MemoryGroup
 from suite.run.process import Ended, Limits, run_in_process
+from suite.run.resources import CgroupUnavailable
 from suite.run.worker import RunCell
 
 GENEROUS = Limits(wall_s=120, stall_s=60, host_bytes=8 * 10**9)
@@ -47,3 +51,11 @@ def fake(name: str) -> str:
 def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) -> Ended:
     """Run a cell in a process of its own, its log in `folder`."""
     return run_in_process(RunCell(cell=cell), limits=limits, log=folder / "worker.log", **changes)
+
+
+def needs_memory_groups() -> None:
+    """Skip a test where no memory control group can be made."""
+    try:
+        MemoryGroup().close()
+    except CgroupUnavailable as error:
+        pytest.skip(str(error))

@@ -3,9 +3,10 @@
 import fcntl
 import os
 import random
+import resource
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,6 +64,34 @@ def small_drive(folder: Path, size_bytes: int) -> Iterator[SmallDrive]:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond a size: a write across it is cut short, one behind it fails with EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def before_each_step(act: Callable[[], object]) -> Iterator[None]:
+    """Act before every sync of a file or directory, and before every file that takes another one's place."""
+
+    def after_act(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            act()
+            return original(*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", after_act(os.fsync))
+        patch.setattr(Path, "replace", after_act(Path.replace))
+        yield
 
 
 class CachingDrive:

@@ -30,10 +30,6 @@ def tell(*pids: int) -> None:
     partial.replace(path)
 
 
-class Correct(ReferenceSystem):
-    """The reference under another name."""
-
-
 class NoMemory(ReferenceSystem):
     """Is refused host memory."""
 
@@ -149,14 +145,6 @@ class BuildFails(ReferenceSystem):
     def __init__(self, spec):
         super().__init__(spec)
         raise ValueError("rows of width 4 do not fit a tile of 64:\nsecond line")
-
-
-class NeedsPackage(ReferenceSystem):
-    """Imports a package that nobody has when it is built."""
-
-    def __init__(self, spec):
-        super().__init__(spec)
-        import no_such_package_anywhere.part  # noqa: F401
 
 
 class SaysWhatItNeeds(ReferenceSystem):

@@ -6,7 +6,7 @@ A commit is ended between any two of its steps, so that every state in which a p
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,19 @@ from systems.freq_cache.tiers.commits import Damaged
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from tests.contract.scenes import assert_same, snapshot, table
+from tests.faults.drives import before_each_step
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
 from tests.faults.kept_tiers import KeptTier
 
 NARROW, WIDE = RowLayout(4, torch.float32, {"sum": 1}), RowLayout(128, torch.float32, {})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_drive_is_waited_for() -> Iterator[None]:
+    """No power is cut here: what was written is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 def held(tier: FileTier, rows: Tensor) -> Tensor:
@@ -104,22 +113,32 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     train(collection, range(2, 4))
     collection.flush()
     left: list[Path] = []
-
-    def leaving(original: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
-            left.append(folder / str(len(left)))
-            shutil.copytree(running, left[-1])
-            return original(*arguments)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", leaving(os.fsync))
-        patch.setattr(Path, "replace", leaving(Path.replace))
+    with before_each_step(lambda: left.append(shutil.copytree(running, folder / str(len(left))))):
         collection.commit()
     close(collection)
     assert len(left) > 8
     return [*left, running]
+
+
+def steps_in(found: dict[str, Tensor]) -> int:
+    """The steps that the rows of one commit or the other have had."""
+    steps = 4 if all(torch.equal(found[name], rows) for name, rows in plain_after(4, TWO_WIDTHS).items()) else 2
+    assert_same(found, plain_after(steps, TWO_WIDTHS))
+    return steps
+
+
+def test_commit_that_ends_between_any_two_steps_opens_as_one_commit_or_the_other_and_goes_on(
+    states: list[Path], tmp_path: Path
+) -> None:
+    for number, state in enumerate(states):
+        directory = shutil.copytree(state, tmp_path / str(number))
+        collection = built(TWO_WIDTHS, directory=directory)
+        train(collection, range(steps_in(snapshot(collection)), 6))
+        collection.commit()
+        close(collection)
+        again = built(TWO_WIDTHS, directory=directory)
+        assert_same(snapshot(again), plain_after(6, TWO_WIDTHS))
+        close(again)
 
 
 def opens_right_or_tells(directory: Path) -> bool:
@@ -136,9 +155,7 @@ def opens_right_or_tells(directory: Path) -> bool:
         return False
     finally:
         collection.close()
-    new = plain_after(4, TWO_WIDTHS)
-    steps = 4 if all(torch.equal(found[name], rows) for name, rows in new.items()) else 2
-    assert_same(found, plain_after(steps, TWO_WIDTHS))
+    steps_in(found)
     return True
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from systems.freq_cache.tiers import commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
+from tests.faults.drives import file_size_limit
 from tests.faults.kept_tiers import KeptTier
-from tests.faults.limits import file_size_limit
 
 pytestmark = pytest.mark.slow
 

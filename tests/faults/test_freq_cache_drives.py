@@ -18,6 +18,7 @@ from systems.freq_cache import CachedEmbeddingBagCollection, sizing
 from systems.freq_cache.cache.mover import WriteBackFailed
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from tests.contract.scenes import assert_same, snapshot
+from tests.faults.drives import file_size_limit
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
     TABLES,
@@ -29,7 +30,6 @@ from tests.faults.freq_cache_training import (
     started,
     train,
 )
-from tests.faults.limits import file_size_limit
 
 # A full disk
 

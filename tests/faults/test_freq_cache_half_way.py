@@ -1,6 +1,5 @@
 """The cache where a call, a load or a backward comes in the middle of another, or ends there."""
 
-import json
 import sys
 import threading
 from dataclasses import replace
@@ -9,21 +8,14 @@ from types import FrameType
 
 import pytest
 from torch import Tensor
+from torchrec import KeyedJaggedTensor
 
 import systems
 from systems import in_flight
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import (
-    Plain,
-    batch,
-    gradient,
-    learn,
-    plain_after,
-    started,
-    train,
-)
+from tests.faults.freq_cache_training import Plain, batch, gradient, learn, plain_after, started
 
 SOURCES = str(Path(systems.__file__).parent)
 
@@ -171,18 +163,16 @@ def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
     raise KeyboardInterrupt
 
 
+def interrupted(collection: CachedEmbeddingBagCollection, at: object, name: str, features: KeyedJaggedTensor) -> None:
+    """Look a batch up, and be interrupted where a part of its cache is to do something."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(at, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        collection(features)
+
+
 def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
     collection, features = started(), batch(0)
-    cache = collection.caches[0]
-    move = cache.mover.move
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    cache.mover.move = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        collection(features)
-    cache.mover.move = move
+    interrupted(collection, collection.caches[0].mover, "move", features)
     features.values().copy_(batch(1).values())
     plain, pooled = Plain(), collection(features).values()
     learn(pooled, 1)
@@ -193,43 +183,8 @@ def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
 def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() -> None:
     collection, plain = started(), Plain()
     collection.set_learning_rate(0.25)
-    cache = collection.caches[0]
-    pass_on = cache.take_hyper_parameters
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    cache.take_hyper_parameters = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        collection(batch(0))
-    cache.take_hyper_parameters = pass_on
+    interrupted(collection, collection.caches[0], "take_hyper_parameters", batch(0))
     learn(collection(batch(0)).values(), 0)
     plain.optimizer = replace(plain.optimizer, lr=0.25)
     plain.train(range(1))
     assert_same(snapshot(collection), plain.rows())
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("hyper=[]", "hyper.lr=NaN", 'hyper.lr="x"', "tables=[]", "tables.shops=3", 'tables.shops.steps="x"'),
-        *("tables.shops.steps=-1", "tables.shops.steps=null", 'tables.shops.rows_file="../x"', "tables.shops.policy=5"),
-    ],
-)
-def test_manifest_that_says_something_else_changes_no_row(tmp_path: Path, path: str) -> None:
-    saved = started(policy="lfu")
-    train(saved, range(3))
-    saved.save(tmp_path)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    (*outer, last), value = path.partition("=")[0].split("."), path.partition("=")[2]
-    found = manifest
-    for name in outer:
-        found = found[name]
-    found[last] = json.loads(value)
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    collection = started(policy="lfu")
-    train(collection, range(2))
-    with pytest.raises((ValueError, TypeError), match=r"manifest|lr (of|is) "):
-        collection.load(tmp_path)
-    train(collection, range(2, 4))
-    assert_same(snapshot(collection), plain_after(4))

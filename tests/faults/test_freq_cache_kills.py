@@ -1,4 +1,4 @@
-"""The cache when its process is killed or ends between any two steps of a save or a commit."""
+"""The cache when its process is killed while it writes back, or between any two steps of a save."""
 
 import errno
 import json
@@ -8,7 +8,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partialmethod
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +22,7 @@ from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.row_file import RowFile
 from tests.contract.scenes import assert_same, snapshot
+from tests.faults.drives import before_each_step
 from tests.faults.freq_cache_training import COMMIT_EVERY, TWO_WIDTHS, Plain, built, close, plain_after, started, train
 from tests.faults.processes import process, rest
 
@@ -107,17 +107,12 @@ def save_until_killed(directory: Path, moment: int, parent: Connection) -> None:
     train(collection, range(4, 5))
     steps = iter(range(len(STEPS_OF_SAVE)))
 
-    def or_killed(original: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
-            if next(steps) == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments)
+    def kill_at_the_moment() -> None:
+        if next(steps) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        return call
-
-    os.fsync = or_killed(os.fsync)  # type: ignore[assignment]
-    Path.replace = or_killed(Path.replace)  # type: ignore[assignment,method-assign]
-    collection.save(directory)
+    with before_each_step(kill_at_the_moment):
+        collection.save(directory)
 
 
 @pytest.mark.slow
@@ -171,43 +166,3 @@ def test_commit_that_fails_for_one_of_two_widths_opens_as_it_was_before(
     again = built(TWO_WIDTHS, directory=tmp_path)
     assert_same(snapshot(again), plain_after(2, TWO_WIDTHS))
     close(again)
-
-
-class Ended(BaseException):
-    """Stands for the end of the process."""
-
-
-@pytest.mark.parametrize("calls", range(10))
-def test_commit_of_two_widths_that_ends_between_any_two_steps_opens_as_one_commit_or_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
-) -> None:
-    collection = started(TWO_WIDTHS, directory=tmp_path)
-    train(collection, range(2))
-    collection.commit()
-    train(collection, range(2, 4))
-    collection.flush()
-    left = iter(range(calls))
-
-    def or_end(original: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
-            if next(left, None) is None:
-                raise Ended
-            return original(*arguments)
-
-        return call
-
-    with monkeypatch.context() as patch, suppress(Ended):
-        patch.setattr(os, "fsync", or_end(os.fsync))
-        patch.setattr(Path, "replace", or_end(Path.replace))
-        collection.commit()
-    close(collection)
-    again = built(TWO_WIDTHS, directory=tmp_path)
-    found, new = snapshot(again), plain_after(4, TWO_WIDTHS)
-    steps = 4 if all(torch.equal(found[name], rows) for name, rows in new.items()) else 2
-    assert_same(found, plain_after(steps, TWO_WIDTHS))
-    train(again, range(steps, 6))
-    again.commit()
-    close(again)
-    last = built(TWO_WIDTHS, directory=tmp_path)
-    assert_same(snapshot(last), plain_after(6, TWO_WIDTHS))
-    close(last)

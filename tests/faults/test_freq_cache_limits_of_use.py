@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import LFU
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
-    TABLES,
     Plain,
     batch,
     built,
@@ -200,34 +198,6 @@ def test_ids_overwritten_after_their_announcement_are_refused_and_served_at_the_
         plain.step(features, gradient(step, pooled))
         del pooled
     assert_same(snapshot(collection), plain.rows())
-
-
-@pytest.mark.parametrize(
-    "offsets", [[0, 1, 2, 3, 300_000], [0, 1, 2, 3, 5], [0, 3, 2, 3, 4], [1, 1, 2, 3, 4], [0, 2, 4]]
-)
-@pytest.mark.parametrize("lengths", [None, [1, 1, 1, 1]])
-def test_offsets_that_do_not_share_out_the_ids_are_refused(offsets: list[int], lengths: list[int] | None) -> None:
-    features = KeyedJaggedTensor(
-        ["users"],
-        torch.arange(4),
-        lengths=None if lengths is None else torch.tensor(lengths),
-        offsets=torch.tensor(offsets),
-        stride=4,
-    )
-    with pytest.raises(ValueError, match=r"do not share out 4 ids|bags are not as many"):
-        built((TABLES[0],))(features)
-
-
-def test_features_of_one_name_are_refused() -> None:
-    features = KeyedJaggedTensor(["users", "users"], torch.arange(4), lengths=torch.ones(4, dtype=torch.int64))
-    with pytest.raises(ValueError, match="features of one name: users"):
-        built((TABLES[0],))(features)
-
-
-@pytest.mark.parametrize("wrong", [None, torch.arange(3), {"users": [1]}])
-def test_what_is_no_batch_is_refused(wrong: object) -> None:
-    with pytest.raises(TypeError, match="a batch is a KeyedJaggedTensor, not"):
-        built()(wrong)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 
 from suite.records.record import Status
 from suite.run.forkserver import fork_worker
-from suite.run.memory_group import MemoryGroup, group_of
-from suite.run.resources import CgroupUnavailable
+from suite.run.memory_group import group_of
 from suite.run.worker import Progress
-from tests.faults.cells import run, tiny_cell
+from tests.faults.cells import needs_memory_groups, run, tiny_cell
 from tests.faults.drives import SmallDrive, small_drive
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -37,10 +36,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDriv
 
 @pytest.fixture(autouse=True, scope="module")
 def held() -> None:
-    try:
-        MemoryGroup().close()
-    except CgroupUnavailable as error:
-        pytest.skip(str(error))
+    needs_memory_groups()
 
 
 @pytest.fixture

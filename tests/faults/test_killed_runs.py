@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from suite.run import locks, memory_group
-from suite.run.memory_group import MemoryGroup, group_of
-from suite.run.resources import CgroupUnavailable
+from suite.run.memory_group import group_of
+from tests.faults.cells import needs_memory_groups
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -57,10 +57,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
-    try:
-        MemoryGroup().close()
-    except CgroupUnavailable as error:
-        pytest.skip(str(error))
+    needs_memory_groups()
     log = tmp_path / "worker.log"
     run = subprocess.Popen([sys.executable, "-c", RUN, str(log)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None

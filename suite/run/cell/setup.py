@@ -141,18 +141,14 @@ class CellSetup:
             needed = {Tier.DISK: needed.pop(Tier.DISK, 0), Tier.HOST: sum(needed.values())}
         else:
             room[Tier.DEVICE] = torch.cuda.mem_get_info(self.spec.device)[1]
-        smaller = "use a smaller --scale or --embedding-dim"
         for tier, available in room.items():
             wanted = needed.get(tier, 0) // sharers.get(tier, 1)
-            if wanted > available and tier is Tier.DISK:
-                reason = (
-                    f"needs {wanted / 1e9:.1f} GB at {folder}, {available / 1e9:.1f} GB are free there: set TMPDIR to "
-                    f"a directory on a drive with more room, or {smaller}"
-                )
-                return Support(Verdict.INFEASIBLE, reason)
             if wanted > available:
-                reason = f"needs at least {wanted / 1e9:.1f} GB of {tier} memory, this machine has "
-                return Support(Verdict.INFEASIBLE, f"{reason}{available / 1e9:.1f} GB to give: {smaller}")
+                where, remedy = f"of {tier} memory", ""
+                if tier is Tier.DISK:
+                    where, remedy = f"at {folder}", "set TMPDIR to a directory on a drive with more room, or "
+                reason = f"needs {wanted / 1e9:.1f} GB {where}, {available / 1e9:.1f} GB are free there: {remedy}"
+                return Support(Verdict.INFEASIBLE, f"{reason}use a smaller --scale or --embedding-dim")
         return support
 
 

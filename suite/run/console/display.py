@@ -32,9 +32,8 @@ class Display(AbstractContextManager["Display"]):
         # twice a second: the display must not take CPU time from the measured process
         live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._status = self._console.status("", refresh_per_second=2) if live else None
-        self._cells = 0
-        self._place = self._ratios = ""
-        self._run_start = self._turns_start = self._last_line = clock()
+        self._place = ""
+        self._run_start = self._start = self._last_line = clock()
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -49,27 +48,20 @@ class Display(AbstractContextManager["Display"]):
 
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
-        self._cells, self._run_start = cells, self._clock()
+        self._run_start = self._clock()
         self._show(f"{cells} cells" + (f", {done_already} of them done already" if done_already else ""))
 
-    def cell_started(self, index: int, label: str) -> None:
-        """The cell at position `index` of all planned ones, counted from 1, begins."""
-        self._place = f"[{index}/{self._cells}] {label}"
-        self._show_current("started")
-
-    def turns_started(self, label: str) -> None:
-        """The alternating timing of systems begins."""
-        self._place, self._ratios, self._turns_start = label, "", self._clock()
+    def started(self, place: str) -> None:
+        """A cell, or the timing of systems in alternation, begins; `place` stands before all that is shown of it."""
+        self._place, self._start = place, self._clock()
         self._show_current("started")
 
     def progress(self, progress: Progress) -> None:
-        """Progress of the current cell, or of the timing, with the ratios so far; `steps` is 0 if it is unknown."""
-        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in progress.ratios.items())
-        self._ratios = f"; relative to the baseline: {ratios}" if ratios else ""
+        """Progress of the current cell, or of the timing; `steps` is 0 if it is unknown."""
         if self._status is not None or self._clock() - self._last_line >= PROGRESS_EVERY_S:
             count = f" {progress.step}/{progress.steps}" if progress.steps else ""
             elapsed = clock_text(self._clock() - self._run_start)
-            self._show_current(f"{progress.phase}{count}{self._ratios} (elapsed {elapsed})")
+            self._show_current(f"{progress.phase}{count} (elapsed {elapsed})")
 
     def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
         """The current cell ended; `summary` has its main figures, `reason` explains a status other than `ok`."""
@@ -80,8 +72,7 @@ class Display(AbstractContextManager["Display"]):
 
     def turns_finished(self) -> None:
         """The timing has ended: every system has finished its turns, or failed."""
-        took = clock_text(self._clock() - self._turns_start)
-        self._show(f"{self._place}: done in {took}{self._ratios}", "green")
+        self._show(f"{self._place}: done in {clock_text(self._clock() - self._start)}", "green")
 
     def run_finished(self) -> None:
         """The run has ended."""

@@ -6,11 +6,8 @@ that hold the systems are `suite.run.turns.host`.
 
 from __future__ import annotations
 
-import math
-import statistics
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,7 +41,6 @@ _SHARE = 0.8
 """Share of the available memory that the systems of a timing group may use."""
 _SHARE_BESIDE_DRIVE = 0.95
 """The same share where all systems but one have a memory limit."""
-_TELL_EVERY_S = 0.5
 
 Series = list[list[StepTiming]]
 """Turns by build."""
@@ -79,7 +75,7 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
         timeout_s: Seconds that one system may take; None: the scale's timeout.
     """
     by_system = {record.cell.system: record for record in records}
-    display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
+    display.started(f"turns of {len(records)} systems x {records[0].cell.workload}")
     found: dict[str, Record] = {}
     for number, group in enumerate(arrange(records, _room(records[0]))):
         if _is_timed(group):
@@ -154,7 +150,6 @@ class _Attempt:
         self.embeddings: dict[str, Series] = {name: [] for name in self.series}
         self._workers: dict[str, WorkerProcess] = {}
         self._done = 0
-        self._told = -math.inf
 
     def run(self, log: Path) -> None:
         """Build, warm up and time all systems, as many times as the cells' `builds`; on a drive they are built once.
@@ -186,8 +181,6 @@ class _Attempt:
                     for turn in range(first, first + group.turns):
                         for place in orders[turn % len(orders)]:
                             self._take_turn(group.participants[place], series)
-        self._told = -math.inf
-        self._tell("done")
 
     def _build(self) -> None:
         """Build new instances of all systems, and warm them up."""
@@ -222,23 +215,9 @@ class _Attempt:
         return answer if isinstance(answer, StepTiming) else None
 
     def _tell(self, phase: str) -> None:
-        """Report progress, at most twice a second."""
-        if time.monotonic() - self._told < _TELL_EVERY_S:
-            return
-        self._told = time.monotonic()
+        """Report progress: a phase, and the turns of all systems that were taken."""
         total = 2 * self._cell.builds * self._group.turns * len(self._group.participants)
-        ratios = current_ratios(self._group, self.series)
-        self._on_progress(Progress(phase=phase, step=self._done, steps=total, ratios=ratios))
-
-
-def current_ratios(group: TimingGroup, series: Mapping[str, Series]) -> dict[str, float]:
-    """Speed relative to the baseline by name, median over turns, of participants with a turn."""
-    if group.baseline is None:
-        return {}
-    seconds = {name: [turn.seconds for build in builds for turn in build] for name, builds in series.items()}
-    base = seconds.pop(group.baseline.name)
-    pairs = {name: list(zip(base, ours, strict=False)) for name, ours in seconds.items()}
-    return {name: statistics.median(theirs / ours for theirs, ours in both) for name, both in pairs.items() if both}
+        self._on_progress(Progress(phase=phase, step=self._done, steps=total))
 
 
 def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[str, Turns | CellResult]:

@@ -1,3 +1,5 @@
+"""What a record says of machine, packages and code, and which changes of code make a measured cell undone."""
+
 import subprocess
 import sys
 import types
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suite.records import environment
-from suite.records.environment import git_state, machine_digest
+from suite.records.environment import code_digest, git_state, machine_digest, system_digest
 
 
 class FakeNvmlError(Exception):
@@ -69,24 +71,23 @@ def test_capture_describes_this_machine_without_importing_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "model"), [("1,0", "NVIDIA big"), ("GPU-1", "NVIDIA big"), ("", None), ("-1", None)]
+    ("visible", "model", "name"),
+    [
+        ("1,0", "NVIDIA big", "cuda-GPU-big"),
+        ("GPU-1", "NVIDIA big", "cuda-GPU-big"),
+        ("0", "NVIDIA small", "cuda-GPU-small"),
+        ("", None, "cuda"),
+        ("-1", None, "cuda"),
+    ],
 )
-def test_gpu_is_the_one_that_cuda_shows_the_process(
-    monkeypatch: pytest.MonkeyPatch, visible: str, model: str | None
+def test_gpu_is_the_one_that_cuda_shows_and_has_one_name_however_it_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, visible: str, model: str | None, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpu = environment.visible_gpu()
     assert (gpu.model if gpu else None) == model
-
-
-def test_a_gpu_has_one_name_however_it_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
-    names = []
-    for visible in ("1", "GPU-1", "0"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        names.append(environment.device_name("cuda"))
-    assert names == ["cuda-GPU-big", "cuda-GPU-big", "cuda-GPU-small"]
+    assert environment.device_name("cuda") == name
     assert environment.device_name("cpu") == "cpu"
 
 
@@ -135,3 +136,76 @@ def test_tree_is_dirty_where_a_source_has_changed_or_is_new(repository: Path) ->
         (repository / file).write_text("x = 1\n")
         assert git_state(repository)[1] is True
         (repository / file).unlink() if kept is None else (repository / file).write_text(kept)
+
+
+# Code
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_code_digest_changes_with_any_source_file_its_name_and_its_content(project: Path) -> None:
+    digests = [code_digest(project)]
+    for file, text in (("suite/__init__.py", "x = 1\n"), ("suite/__init__.py", "x = 2\n"), ("systems/a.py", "")):
+        write(project / file, text)
+        digests.append(code_digest(project))
+    write(project / "workloads/streams/profiles.json", "{}")
+    digests.append(code_digest(project))
+    (project / "systems" / "a.py").rename(project / "systems" / "b.py")
+    digests.append(code_digest(project))
+    assert len(set(digests)) == len(digests)
+    write(project / "suite" / "__pycache__" / "x.pyc", "1")
+    write(project / "README.md", "text")
+    assert code_digest(project) == digests[-1]
+
+
+@pytest.mark.parametrize(
+    ("file", "undone"),
+    [
+        ("suite/tables/new.py", False),
+        ("suite/advise/hardware/new.json", False),
+        ("suite/run/tables.py", True),
+        ("systems/report/new.py", True),
+    ],
+)
+def test_presenting_code_is_told_by_its_folder_and_never_by_its_name(project: Path, file: str, undone: bool) -> None:
+    before = code_digest(project)
+    write(project / file, "1")
+    assert (code_digest(project) != before) is undone
+
+
+# Systems of one's own
+
+
+def test_digest_of_a_system_of_ones_own_changes_with_its_module_alone(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = write(tmp_path / "digested_alone.py", "x = 1\n")
+    before = system_digest("digested_alone:Mine[policy=lfu]")
+    write(tmp_path / "digested_stranger.py", "")
+    assert system_digest("digested_alone:Other") == before
+    file.write_text("x = 2\n")
+    assert system_digest("digested_alone:Mine") not in (before, None)
+
+
+def test_digest_of_a_system_in_a_package_covers_the_whole_package(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("__init__", "cache", "policies/lfu"):
+        write(tmp_path / "digested_package" / f"{name}.py", "")
+    before = system_digest("digested_package:Mine")
+    write(tmp_path / "digested_package" / "notes.txt", "1")
+    assert system_digest("digested_package.cache:Mine") == before
+    write(tmp_path / "digested_package" / "policies" / "lfu.py", "x = 1\n")
+    assert system_digest("digested_package:Mine") not in (before, None)
+
+
+def test_system_without_a_module_of_its_own_or_whose_module_cannot_be_found_has_no_digest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "digested_broken" / "__init__.py", "raise SystemError")
+    assert system_digest("freq_cache[policy=lfu]") is None
+    assert system_digest("no_such_module_anywhere:Mine") is None
+    assert system_digest("digested_broken.cache:Mine") is None
+    write(tmp_path / "digested_needy.py", "import no_such_package_anywhere\n")
+    assert system_digest("digested_needy:Mine") is not None  # whether it can be imported or not

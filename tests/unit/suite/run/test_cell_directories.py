@@ -50,17 +50,6 @@ def wait_for_end(pid):
         time.sleep(0.02)
 
 
-def test_two_cells_have_a_directory_each_that_goes_with_its_files_and_nothing_else_is_removed(temporary):
-    stranger = temporary / "embedding-offload-bench"
-    stranger.mkdir()
-    assert remove_stale() == []
-    with cell_directory() as (one, _), cell_directory() as (other, _):
-        (one / "rows").mkdir()
-        (one / "rows" / "a").write_text("1")
-        assert one != other
-    assert [path for path in (one, other, stranger) if path.exists()] == [stranger]
-
-
 def ours(temporary):
     return temporary / f"embedding-offload-bench-{os.getuid()}"
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,10 @@ from suite.records.scales import DISK_SCALES
 from suite.records.store import RecordStore
 from suite.run.cell.setup import CellSetup
 from suite.run.console.options import Options, named_systems
-from suite.run.memory_group import MemoryGroup
 from suite.run.plan import fitted_to_epoch, plan_cells
-from suite.run.resources import CgroupUnavailable
 from systems.contract import Verdict
 from systems.selection import ALL_ON_RANKS, GROUPS, parse_systems
-from tests.faults.cells import tiny_cell
+from tests.faults.cells import needs_memory_groups, tiny_cell
 
 ROOT = Path(__file__).resolve().parents[4]
 OURS = "freq_cache[look_ahead=4,tier=file]"
@@ -51,17 +48,11 @@ def test_a_scale_on_a_drive_has_budgets_below_its_tables(name):
         assert max(scale.host_budgets) < scale.max_rows * scale.embedding_dim * 4
 
 
-@pytest.mark.parametrize(("name", "rows"), [("small", 60_000), ("full", 393_000)])
-def test_turns_on_a_drive_which_are_taken_after_one_build_fit_the_epoch(name, rows):
-    scale, _ = fitted_to_epoch(DISK_SCALES[name], rows, on_drive=True)
-    steps = scale.warmup_steps + 2 * scale.builds * scale.turns * scale.turn_steps
-    assert min(scale.turns, scale.turn_steps) >= 1
-    assert steps * scale.batch_size <= rows
-
-
 def test_data_without_a_turn_on_a_drive_are_refused():
-    with pytest.raises(BadOption, match="100 training rows are too few for turns on a drive"):
-        fitted_to_epoch(DISK_SCALES["small"], 100, on_drive=True)
+    made, _ = fitted_to_epoch(DISK_SCALES["small"], 17 * 16)  # one step before 16 of the shortest turns
+    assert (made.batch_size, made.warmup_steps, made.train_steps + made.counted_steps) == (16, 1, 17)
+    with pytest.raises(BadOption, match="271 training rows are too few for 17 batches of 16"):
+        fitted_to_epoch(DISK_SCALES["small"], 17 * 16 - 1)
 
 
 @pytest.mark.parametrize("system", ["hot_split", "full_gpu", "full_ram", "mapped_table"])
@@ -81,46 +72,14 @@ def test_all_means_the_systems_on_a_drive_or_on_ranks_whatever_is_named_beside_i
     assert [str(one) for one in named_systems(on_ranks, cuda=False)] == list(ALL_ON_RANKS)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"systems": "all", "tier": "memory", "host_budget": "1GiB"},
-            "--host-budget is for rows on a drive: give --tier disk",
-        ),
-        ({"cache_ratio": "0.1"}, "--tier disk has a --host-budget"),
-        ({"device_budget": "1GiB"}, "--device-budget is part of every --host-budget with --tier disk"),
-        ({"device_budget": "1MiB,2MiB"}, "give one size, below all of these"),
-        ({"device": "cuda"}, "--tier disk computes on a CPU: give --device cpu"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(changes, said):
-    with pytest.raises(BadOption, match=said):
-        planned(**changes)
-
-
-def make_group() -> None:
-    with MemoryGroup() as group:
-        group.enter()
-
-
-@pytest.fixture
-def can_hold() -> None:
-    """A memory control group can be made here."""
-    process = get_context("spawn").Process(target=make_group)
-    process.start()
-    process.join()
-    if process.exitcode:
-        try:
-            MemoryGroup().close()
-        except CgroupUnavailable as error:
-            pytest.skip(str(error))
-        pytest.skip("this process cannot enter a memory control group")
+def test_a_cuda_device_cannot_take_part():
+    with pytest.raises(BadOption, match="--tier disk computes on a CPU: give --device cpu"):
+        planned(device="cuda")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("can_hold")
 def test_the_contest_is_held_and_every_process_stays_within_its_budget(tmp_path):
+    needs_memory_groups()
     names = ["full_ram", "mapped_table", OURS]
     assert set(names) <= set(GROUPS["disk"])
     command = ["--tier", "disk", "--scale", "smoke", "--workloads", "avazu", "--steps", "16"]

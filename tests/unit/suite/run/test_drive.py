@@ -36,18 +36,11 @@ def test_file_system_in_memory_is_no_drive():
         measure(shared, **SMALL)
 
 
-@pytest.mark.parametrize(
-    ("step", "code", "said"),
-    [
-        ("_reads_per_s", errno.EINVAL, r"cannot be read past the page cache here \(Invalid argument\): set TMPDIR"),
-        ("_write", errno.ENOSPC, r"has no room for .* MB to read: make room, or set TMPDIR"),
-    ],
-)
-def test_drive_that_refuses_is_told_with_what_to_do_and_the_file_is_gone(folder, monkeypatch, step, code, said):
+def test_drive_that_refuses_is_told_with_what_to_do_and_the_file_is_gone(folder, monkeypatch):
     def refuse(*_):
-        raise OSError(code, os.strerror(code))
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    monkeypatch.setattr(drive, step, refuse)
-    with pytest.raises(CannotMeasure, match=said):
+    monkeypatch.setattr(drive, "_reads_per_s", refuse)
+    with pytest.raises(CannotMeasure, match=r"cannot be measured here \(Invalid argument\): set TMPDIR"):
         measure(folder, **SMALL)
     assert list(folder.iterdir()) == []

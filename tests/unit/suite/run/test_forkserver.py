@@ -55,14 +55,7 @@ def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, mon
     assert not (tmp_path / "witness").exists()
 
 
-def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(forkserver, "_code", lambda: "another")
-    ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
-    assert ended.outcome.status is Status.CRASHED
-    assert "are not those that the run began with: start it again" in ended.outcome.reason
-
-
-SEES_A_DEVICE = """#!{python}
+STAND_IN = """#!{python}
 import importlib, os, sys
 from types import SimpleNamespace
 from suite.run import worker, forkserver
@@ -75,13 +68,19 @@ forkserver.main()
 """
 
 
-@pytest.mark.parametrize(("found", "status"), [(True, Status.OK), (False, Status.CRASHED)])
-def test_worker_starts_from_nothing_where_torch_found_a_device(tmp_path, monkeypatch, found, status):
-    """A forked one, which torch would refuse the device, ends with 7 here."""
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [(True, "are not those that the run began with: start it again"), (False, "ended with exit code 7 and no result")],
+)
+def test_worker_starts_from_nothing_where_torch_found_a_device_and_measures_nothing_with_other_code(
+    tmp_path, monkeypatch, found, reason
+):
+    """A forked one, which torch would refuse the device, ends with 7 here; a new one finds other code than its run."""
     stand_in = tmp_path / "forkserver"
-    stand_in.write_text(SEES_A_DEVICE.format(python=sys.executable, found=found))
+    stand_in.write_text(STAND_IN.format(python=sys.executable, found=found))
     stand_in.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stand_in))
+    monkeypatch.setattr(forkserver, "_code", lambda: "another")
     ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
-    assert ended.outcome.status is status
-    assert ("7" in ended.outcome.reason) is not found
+    assert ended.outcome.status is Status.CRASHED
+    assert reason in ended.outcome.reason

@@ -1,6 +1,5 @@
 """What a run does when it is interrupted, when drives are full, and when others have what it needs."""
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 from suite.records.record import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
-from suite.run.locks import Locked, cell_directory, one_run_in, one_run_on
+from suite.run.locks import Locked, cell_directory, one_run_on
 from suite.run.runner import Choice, Runner
 from tests.unit.suite.fabricate import environment
 from tests.unit.suite.run.runner_scenes import CELLS, Notebook, statuses
@@ -52,14 +51,6 @@ def test_process_that_cannot_be_started_costs_its_own_cell_alone(run):
     assert run(Choice.FRESH, full_gpu=OSError(11, "no more processes")).records[1].status is Status.CRASHED
 
 
-def test_second_run_on_the_same_directory_is_refused_while_the_first_lasts(run, tmp_path):
-    with (tmp_path / ".lock").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(Locked, match=r"another run is writing to .*: wait for it, or choose another .* --out"):
-            run()
-    assert len(run().workers.started) == 3
-
-
 def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run):
     with one_run_on("cpu"):
         with pytest.raises(Locked, match=r"using the device cpu \(`fuser .*cpu.lock` names its process\): wait for"):
@@ -88,12 +79,6 @@ def test_interrupted_cell_of_a_fresh_run_keeps_what_was_measured_before(run):
     assert again.code == 130
     assert again.records[1] == before[1]
     assert run().workers.started == []
-
-
-def test_results_directory_is_as_open_to_others_as_any_that_this_user_makes(tmp_path):
-    (tmp_path / "any").mkdir()
-    with one_run_in(tmp_path / "results" / "mine"):
-        assert (tmp_path / "results" / "mine").stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
 def test_crashed_run_leaves_no_lock(run, tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.record import Status
-from suite.run.worker import ANSWERS, CellResult, Progress, Reporter, RunCell, _outcome, describe, encode, status_of
+from suite.run.worker import ANSWERS, CellResult, Progress, Reporter, RunCell, _outcome, encode, status_of
 from tests.faults.cells import fake, tiny_cell
 
 
@@ -31,7 +31,7 @@ def outcome(system, **changes):
         (fake("BuildFails"), Status.CRASHED, "ValueError: rows of width 4 do not fit a tile of 64:"),
         (fake("SaysWhatItNeeds"), Status.UNAVAILABLE, "needs frobnicate 2 or later: pip install 'frobnicate>=2'"),
         ("tests.faults.needy:System", Status.UNAVAILABLE, "pip install no-such-package-anywhere"),
-        ("tests.faults.absent:System", Status.UNAVAILABLE, "cannot import tests.faults.absent: check its name"),
+        ("tests.faults.absent:System", Status.UNAVAILABLE, "import tests.faults.absent: check its name, and"),
         ("tests.faults.broken:System", Status.CRASHED, "RuntimeError: no licence file found: set FROB_LICENCE"),
         ("tests.faults.fakes:Absent", Status.CRASHED, "tests.faults.fakes:Absent is not an EmbeddingSystem"),
         (fake("TooLarge"), Status.INFEASIBLE, "a batch has 900 distinct rows, the cache 512: give --cache-ratio 0.5"),
@@ -59,13 +59,6 @@ def test_diverging_loss_crashes_the_cell_and_names_the_learning_rate():
     assert "lower --lr" in ended.reason
 
 
-def test_correct_system_of_ones_own_is_ok():
-    ended = outcome(fake("Correct"))
-    assert (ended.status, ended.reason) == (Status.OK, "")
-    assert ended.verification.passed
-    assert ended.measurement.quality.samples == 64
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -83,12 +76,6 @@ def test_driver_that_is_out_of_memory_means_the_hosts_unless_the_device_is_full(
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 80 << 30))
     assert status_of(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be")) is status
-
-
-def test_missing_part_of_an_installed_package_is_not_told_to_be_installed():
-    error = ModuleNotFoundError("No module named 'torch.absent'", name="torch.absent")
-    assert describe(error).startswith("cannot import torch.absent: check its name, and the version of torch")
-    assert "pip install" not in describe(error)
 
 
 def test_reporter_sends_every_phase_and_beats_after_a_pause_alone(monkeypatch):
@@ -120,19 +107,3 @@ def test_message_is_one_line_and_comes_back_whole(message):
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert ANSWERS.validate_json(line) == message
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"Segmentation fault",
-        b"{}",
-        b'{"kind": "progress"}',
-        b'{"kind": "outcome", "status": "splendid"}',
-        b'{"kind": "progress", "phase": "tra',
-    ],
-)
-def test_line_that_is_no_message_is_a_value_error(line):
-    with pytest.raises(ValueError):
-        ANSWERS.validate_json(line)

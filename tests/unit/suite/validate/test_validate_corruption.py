@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.store import RecordStore, to_text
-from suite.validate import Checked, check_files
+from suite.validate import check_files
 from tests.unit.suite.fabricate import record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, changed, everything, stored
 
@@ -33,7 +33,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("corrupted")
 
 
-def check_beside_a_good_one(scratch: Path, name: str, content: bytes) -> Checked:
+def check_beside_a_good_one(scratch: Path, name: str, content: bytes) -> tuple[str, ...]:
     """Check a file that lies beside a valid record; the store must tell of it or read it, too."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         root = Path(folder)
@@ -45,8 +45,8 @@ def check_beside_a_good_one(scratch: Path, name: str, content: bytes) -> Checked
         files, problems = RecordStore(root).load_files()
         assert good in files
         assert {*files, *(problem.path for problem in problems)} == {good, bad}
-        checked = {one.path: one for one in check_files([good, bad])}
-        assert checked[good].problems == ()
+        checked = check_files([good, bad])
+        assert checked[good] == ()
         return checked[bad]
 
 
@@ -72,7 +72,7 @@ def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.D
     *outer, last = place = data.draw(st.sampled_from(sorted(fields(content))))
     del at(content, tuple(outer))[last]
     checked = check_beside_a_good_one(scratch, path.name, json.dumps(content).encode())
-    (finding,) = checked.problems
+    (finding,) = checked
     where = ".".join(map(str, place))
     expected = "it has no schema_version" if last == "schema_version" else f"{where}: Field required"
     assert expected in finding
@@ -84,7 +84,7 @@ def test_cut_file_is_cut_short(originals: list[Path], scratch: Path, data: st.Da
     path = data.draw(st.sampled_from(originals))
     whole = path.read_bytes().rstrip()
     checked = check_beside_a_good_one(scratch, path.name, whole[: data.draw(st.integers(0, len(whole) - 1))])
-    (finding,) = checked.problems
+    (finding,) = checked
     assert "is not JSON, or cut short" in finding
 
 
@@ -100,7 +100,7 @@ def test_flipped_byte_never_raises(originals: list[Path], scratch: Path, data: s
 @FEW
 @given(content=st.binary(max_size=200))
 def test_bytes_that_are_no_record_are_a_problem(scratch: Path, content: bytes) -> None:
-    assert check_beside_a_good_one(scratch, "foreign.json", content).problems
+    assert check_beside_a_good_one(scratch, "foreign.json", content)
 
 
 @pytest.mark.parametrize("reason", ["\\ud800", " " * (1 << 24)])
@@ -109,9 +109,9 @@ def test_text_that_nobody_can_write_and_files_of_any_size_are_a_problem(
 ) -> None:
     (path,) = stored(tmp_path, [record()])
     changed(path, "reason", "HERE")
-    assert not check_beside_a_good_one(scratch, path.name, path.read_bytes()).problems
+    assert not check_beside_a_good_one(scratch, path.name, path.read_bytes())
     forged = path.read_text().replace('"HERE"', f'"{reason}"')
-    assert check_beside_a_good_one(scratch, path.name, forged.encode()).problems
+    assert check_beside_a_good_one(scratch, path.name, forged.encode())
 
 
 @pytest.mark.parametrize("depth", [10, 100_000])
@@ -121,4 +121,4 @@ def test_nesting_of_any_depth_is_a_problem(scratch: Path, tmp_path: Path, depth:
     changed(path, "cell.surprise", "HERE")
     nested = opening * depth + "1" + ("}" if opening[0] == "{" else "]") * depth
     for content in (nested, path.read_text().replace('"HERE"', nested)):
-        assert check_beside_a_good_one(scratch, path.name, content.encode()).problems
+        assert check_beside_a_good_one(scratch, path.name, content.encode())

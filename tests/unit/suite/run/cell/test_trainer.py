@@ -140,15 +140,6 @@ def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatc
     assert waited == copies
 
 
-def test_batches_are_made_before_the_clock_of_a_run_starts(synthetic):
-    workload, made_by_first_step = CountingWorkload(synthetic), []
-    trainer = trained_on(Recording(spec(synthetic)), workload, total=5)
-    run = trainer.run(5, on_step=lambda step: made_by_first_step.append((step, len(workload.made))))
-    assert made_by_first_step == [(step, 5) for step in range(1, 6)]
-    assert run.data_s > 0
-    assert run.duration_s > 0
-
-
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ADAM])
 def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_after_it(synthetic, kind):
     losses = []

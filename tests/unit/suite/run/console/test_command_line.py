@@ -66,14 +66,6 @@ def test_dry_run_shows_every_cell_with_its_setting_and_writes_nothing(tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.usefixtures("no_workers")
-def test_default_of_the_device_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "visible_gpu", lambda: None)
-    result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
-    assert "device: cpu, because no NVIDIA device is visible" in result.stdout
-    assert "avazu: scale small, the default without a GPU" in result.stdout
-
-
 def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
     result = call("--workloads", "avazu", "--ranks", "2", "--dry-run", "--out", tmp_path, *TINY)
     assert all(f"to run    {name} x avazu: " in result.stdout for name in ALL_ON_RANKS)
@@ -97,7 +89,11 @@ def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
         (["--device-budget", "much"], "--device-budget: 'much' is not a size: write 1.5GiB"),
         (["--cache-ratio", "0.1", "--device-budget", "1GiB"], "--cache-ratio and --device-budget exclude each other"),
         (["--cache-ratio", "1.5"], "--cache-ratio: 1.5 is out of range"),
-        (["--frequency-prefix", "0"], "--frequency-prefix: 0.0 is out of range, it must be above 0 and at most 1"),
+        (["--frequency-prefix", "nan"], "--frequency-prefix: nan is out of range, it must be above 0 and at most 1"),
+        (["--batch-size", "0"], "--batch-size: 0 is out of range, it must be at least 1"),
+        (["--rounds", "0"], "--rounds: 0 is out of range, it must be at least 1"),
+        (["--lr", "nan"], "--lr: nan is out of range, it must be above 0"),
+        (["--seed", str(2**63)], f"--seed: {2**63} is out of range, it must be from 0 to 2**63 - 1"),
         (["--tf32"], "--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda"),
         (["--steps", "3"], "--steps: 3 is out of range, it must be at least 4"),
         (["--ranks", "3"], "--ranks: 3 is out of range, it must be a power of two, 64 at most"),
@@ -109,6 +105,10 @@ def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
         (["--ranks", "2", "--tier", "disk"], "--ranks takes a --cache-ratio"),
         (["--ranks", "2", "--systems", "hot_split"], "cannot be spread over ranks: with --ranks give full_gpu"),
         (["--systems", "full_gpu[sharding=row_wise]"], "full_gpu has no parameter 'sharding'"),
+        (["--host-budget", "1GiB"], "--host-budget is for rows on a drive: give --tier disk"),
+        (["--tier", "disk", "--cache-ratio", "0.1"], "--tier disk has a --host-budget"),
+        (["--tier", "disk", "--device-budget", "1GiB"], "--device-budget is part of every --host-budget"),
+        (["--tier", "disk", "--device-budget", "1MiB,2MiB"], "give one size, below all of these"),
         (["--timeout", "nan"], "--timeout: nan is out of range"),
         (["--fresh", "--only-failed"], "--fresh and --only-failed exclude each other"),
     ],
@@ -125,33 +125,27 @@ def test_launcher_of_several_processes_is_refused(monkeypatch, words):
     assert "to one process, which starts the ranks" in refused(*TINY, *words)
 
 
+NO_DEVICE = "no NVIDIA device is visible"
+
+
 @pytest.mark.parametrize(
-    "words", [["--scale", "huge"], ["--optimizer", "lamb"], ["--rounds", "two"], ["--sytems", "all"]], ids=str
+    ("gpu", "usable", "told", "refusal"),
+    [
+        (None, False, f"device: cpu, because {NO_DEVICE}", f"--device cuda: {NO_DEVICE}, or use --device cpu"),
+        ("NVIDIA X", False, "device: cpu, because torch", "cannot use the NVIDIA X; run make setup again"),
+        ("NVIDIA X", True, "device: cuda (NVIDIA X)", None),
+    ],
 )
-def test_what_the_parser_refuses_exits_2_and_names_the_option(words):
-    message = refused(*words)
-    assert words[0] in message
-
-
-def test_cuda_without_a_device_is_refused(monkeypatch):
-    monkeypatch.setattr(options, "visible_gpu", lambda: None)
-    assert "--device cuda: no NVIDIA device is visible, or use --device cpu" in refused("--device", "cuda")
-
-
-def test_cuda_with_a_device_that_torch_cannot_use_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(options, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "cannot use the NVIDIA Imaginary; run make setup again" in refused("--device", "cuda")
-    result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
-    assert "device: cpu, because torch" in result.stdout
-
-
-def test_device_that_torch_can_use_is_taken(monkeypatch, tmp_path):
-    monkeypatch.setattr(options, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+def test_device_is_one_that_torch_can_use_and_else_the_reason_is_told(
+    monkeypatch, tmp_path, gpu, usable, told, refusal
+):
+    monkeypatch.setattr(options, "visible_gpu", lambda: gpu and Gpu(model=gpu))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: usable)
     result = call("--systems", "reference", "--workloads", "avazu", "--dry-run", "--out", tmp_path)
-    assert "device: cuda (NVIDIA Imaginary)" in result.stdout
-    assert " on cuda, " in result.stdout
+    assert told in result.stdout
+    assert (" on cuda, " in result.stdout) == usable
+    assert ("avazu: scale small, the default without a GPU" in result.stdout) != usable
+    assert refusal is None or refusal in refused("--device", "cuda")
 
 
 def test_package_missing_for_a_variant_of_ours_is_left_to_its_cell(monkeypatch, tmp_path):
@@ -189,7 +183,7 @@ def test_damaged_dataset_is_refused_before_anything_runs(tmp_path, prepared):
 
 def test_dataset_too_small_for_four_batches_is_refused(tmp_path):
     folder = prepared_kaggle(tmp_path, rows=70)
-    assert "60 training rows are too few for five batches of 16" in refused("--data-dir", folder, *TINY)
+    assert "60 training rows are too few for 5 batches of 16" in refused("--data-dir", folder, *TINY)
 
 
 def test_all_workloads_of_a_data_directory_are_those_it_holds_fitted_to_one_epoch(tmp_path, prepared):

@@ -28,18 +28,18 @@ def shown(stream: io.StringIO) -> str:
     with Display(stream, clock=clock) as display:
         display.run_started(3, 1)
         display.note("data is synthetic")
-        display.cell_started(2, "cache[policy=lfu] x avazu")
+        display.started("[2/3] cache[policy=lfu] x avazu")
         for step in range(1, 41):
             clock.now += 1
             display.progress(Progress(phase="time", step=step, steps=40))
         display.cell_finished(Status.OK, wall_s=40.0, summary="12.3 it/s, AUROC 0.78")
         display.warn("the clock of the GPU is capped: raise it")
-        display.cell_started(3, "full_gpu x avazu")
+        display.started("[3/3] full_gpu x avazu")
         clock.now += 5
         display.cell_finished(Status.OOM_DEVICE, wall_s=5.0, summary="", reason="needs 17 GB,\nhas 16 GB")
-        display.turns_started("turns of 2 systems")
+        display.started("turns of 2 systems")
         clock.now += 5
-        display.progress(Progress(phase="full_gpu", step=9, steps=96, ratios={"reference": 0.682}))
+        display.progress(Progress(phase="full_gpu", step=9, steps=96))
         display.turns_finished()
         display.run_finished()
     return stream.getvalue()
@@ -60,7 +60,7 @@ def test_log_tells_the_run_in_lines() -> None:
         "[3/3] full_gpu x avazu: oom_device in 0:00:05",
         "    needs 17 GB, has 16 GB",
         "turns of 2 systems: started",
-        "turns of 2 systems: done in 0:00:05; relative to the baseline: reference 0.68",
+        "turns of 2 systems: done in 0:00:05",
         "finished in 0:00:50",
     ]
 
