@@ -1,6 +1,5 @@
 """A batch, and the protocol of a workload: what the harness trains on."""
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -13,14 +12,7 @@ from torchrec import KeyedJaggedTensor
 
 from workloads.schema import Split
 
-__all__ = ["Batch", "DataKind", "Split", "Workload"]
-
-
-class DataKind(enum.StrEnum):
-    """Whether batches come from a generator or from a prepared dataset."""
-
-    SYNTHETIC = "synthetic"
-    REAL = "real"
+__all__ = ["Batch", "Split", "Workload"]
 
 
 @dataclass(frozen=True)
@@ -79,10 +71,6 @@ class Workload(Protocol):
     @property
     def name(self) -> str:
         """The workload's name on the command line."""
-
-    @property
-    def kind(self) -> DataKind:
-        """Synthetic or real."""
 
     @property
     def batch_size(self) -> int:

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.console import Console
 
 from workloads import DataError
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, Split
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.progress import Shown
 from workloads.streams.synthetic import SyntheticWorkload
@@ -206,7 +206,7 @@ def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int)
     """Print a description within 80 columns."""
     console = Console(markup=False, highlight=False)
     splits, tables, windows = found["splits"], found["tables"].set_index("table"), found["windows"]
-    kind = "synthetic stream" if source.kind is DataKind.SYNTHETIC else "prepared data"
+    kind = "synthetic stream" if isinstance(source, SyntheticWorkload) else "prepared data"
     console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
 
     def show(title: str, table: pd.DataFrame, note: str) -> None:

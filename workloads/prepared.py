@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workloads import DataError
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, Split
 from workloads.manifest import (
     COUNTS,
     MANIFEST,
@@ -47,7 +47,6 @@ class PreparedWorkload:
         arrays: The mapped files by split; `max_table_rows` does not apply to them.
     """
 
-    kind = DataKind.REAL
     best_auroc: float | None = None
 
     def __init__(self, folder: Path, manifest: Manifest, *, batch_size: int, max_table_rows: int | None = None) -> None:
@@ -164,11 +163,14 @@ class PreparedWorkload:
 def find_prepared(data_dir: Path) -> dict[str, Path]:
     """Prepared datasets by name: `data_dir` itself, or those of its subdirectories that hold a manifest.
 
+    One that is being prepared is left out.
+
     Raises:
         DataError: nothing is there, two directories hold the same dataset, or a manifest cannot be read.
     """
     try:
-        folders = [folder for folder in (data_dir, *_entries(data_dir)) if (folder / MANIFEST).exists()]
+        inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
+        folders = [each for each in (data_dir, *inside) if TEMPORARY not in each.name and (each / MANIFEST).exists()]
     except OSError as error:
         raise DataError(f"{error.filename} cannot be looked at ({error.strerror}): get the right to read it") from error
     if data_dir in folders:
@@ -183,11 +185,6 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
         make = f"Make one: {prepare_command(data_dir / 'DATASET')}"
         raise DataError(f"{data_dir} holds no prepared dataset. {make}")
     return found
-
-
-def _entries(data_dir: Path) -> list[Path]:
-    """Folders that may hold prepared datasets; one that is being prepared is left out."""
-    return sorted(e for e in data_dir.iterdir() if TEMPORARY not in e.name) if data_dir.is_dir() else []
 
 
 def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:

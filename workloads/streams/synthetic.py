@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from workloads import DataError
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, Split
 from workloads.schema import SCHEMAS, DatasetSchema, prefix_of
 from workloads.streams.planted import PlantedModel
 from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
@@ -34,8 +34,6 @@ class SyntheticWorkload:
     Raises:
         DataError: the batch size or the seed is out of range.
     """
-
-    kind = DataKind.SYNTHETIC
 
     def __init__(
         self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None = None

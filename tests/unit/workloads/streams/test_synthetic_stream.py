@@ -5,7 +5,7 @@ import pytest
 import torch
 from torchmetrics.functional.classification import binary_auroc
 
-from workloads.batch import DataKind, Split
+from workloads.batch import Split
 from workloads.schema import DATASETS as SCHEMAS
 from workloads.streams.synthetic import BEST_AUROC, SyntheticWorkload
 
@@ -30,7 +30,7 @@ def test_batch_has_the_shapes_and_types_of_the_schema(dataset):
     schema = SCHEMAS[dataset]
     workload = SyntheticWorkload.create(dataset, batch_size=100, seed=1)
     batch = workload.batch(3)
-    assert (workload.name, workload.kind, workload.batch_size) == (dataset, DataKind.SYNTHETIC, 100)
+    assert (workload.name, workload.batch_size) == (dataset, 100)
     assert workload.tables == schema.categorical
     assert workload.epoch_rows() == schema.train_rows
     rows = (schema.train_rows, schema.validation_rows, schema.test_rows)
