@@ -5,7 +5,6 @@ A dataset of the user's own is described by a TOML file.
 
 import enum
 import hashlib
-import json
 import math
 import re
 import tomllib
@@ -145,14 +144,6 @@ class RawFormat:
     def time(self) -> RawColumn | None:
         """The column that rows are ordered by, if one is."""
         return next((column for column in self.columns if column.kind is Kind.TIME), None)
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for formats that read the same values from a file."""
-        words = [[column.name, column.kind] for column in self.columns]
-        quote = self.quote.decode() if self.quote else None
-        facts = json.dumps([words, self.separator.decode(), self.header, self.named, quote])
-        return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def _criteo(schema: DatasetSchema) -> RawFormat:

@@ -94,7 +94,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         before = identity(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    folder = job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}"
+    folder = job.work / f"staged-{key_of(LAYOUT, job.raw, before)}"
 
     def fill(made: Path) -> dict[str, Any]:
         checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
