@@ -129,8 +129,8 @@ def describe_command(
         str | None, typer.Option(help="Describe this synthetic stream instead, as in criteo_kaggle; needs --rows.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Samples per batch of the working sets.")] = 2048,
-    rows: Annotated[int | None, typer.Option(help="Leading rows of each split to read; default: all.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples per batch of the working sets.")] = 2048,
+    rows: Annotated[int | None, typer.Option(min=1, help="Leading rows of each split to read; default: all.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic stream.")] = 0,
 ) -> None:
     """Show rows, click rate, table sizes, skew and working sets of a dataset.
