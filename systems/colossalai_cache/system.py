@@ -18,8 +18,7 @@ from systems.answers import (
     knowledge,
     total_of,
 )
-from systems.colossalai_cache.cache import BagCache
-from systems.colossalai_cache.library import missing
+from systems.colossalai_cache.cache import BagCache, missing
 from systems.contract import EmbeddingSystem
 from systems.features import FeatureGroups, Group
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
