@@ -133,10 +133,12 @@ def test_output_that_another_has_made_meanwhile_is_not_replaced(tmp_path, monkey
     assert list(target.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["1,5GB", "8 GB/2", "600000000,5", "much", "", "-1GB"])
-def test_memory_that_is_no_size_is_refused(text):
-    with pytest.raises(DataError, match="is not a size: write it like 8GB"):
-        MemoryBudget.parse(text)
+def test_memory_is_a_number_with_a_unit():
+    sizes = {"8GB": 8 * 10**9, "512MiB": 512 << 20, "1.5 gb": 1.5 * 10**9}
+    assert {text: MemoryBudget.parse(text).bytes for text in sizes} == sizes
+    for text in ("1,5GB", "8 GB/2", "600000000,5", "much", "", "-1GB"):
+        with pytest.raises(DataError, match="is not a size: write it like 8GB"):
+            MemoryBudget.parse(text)
 
 
 def test_input_that_may_not_be_looked_at_is_an_error_in_a_sentence(tmp_path, monkeypatch):
@@ -151,23 +153,21 @@ def test_input_that_may_not_be_looked_at_is_an_error_in_a_sentence(tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("dataset", "text", "settings", "message"),
+    ("text", "settings", "message"),
     [
-        ("nonsense", "x", {}, r"unknown dataset 'nonsense' \(known: criteo_kaggle, avazu, criteo_1tb\)"),
-        ("criteo_kaggle", "", {}, "is empty"),
-        ("criteo_kaggle", "x\n", {"skip_bad_rows": 1}, "holds no good row"),
-        ("criteo_kaggle", kaggle_row(), {}, "1 rows leave no row for train and test"),
-        ("criteo_kaggle", kaggle_row(), {"min_count": 0}, "--min-count must be at least 1"),
-        ("criteo_kaggle", kaggle_row(), {"table_rows": 9}, "--table-rows bounds tables .*: add --ids hashed"),
-        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "table_rows": 0}, "--table-rows must be from 1"),
-        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "min_count": 2}, "leave it out with --ids hashed"),
+        ("", {}, "is empty"),
+        ("x\n", {"skip_bad_rows": 1}, "holds no good row"),
+        (kaggle_row(), {}, "1 rows leave no row for train and test"),
+        (kaggle_row(), {"min_count": 0}, "--min-count must be at least 1"),
+        (kaggle_row(), {"table_rows": 9}, "--table-rows bounds tables .*: add --ids hashed"),
+        (kaggle_row(), {"ids": IdRule.HASHED, "table_rows": 0}, "--table-rows must be from 1"),
+        (kaggle_row(), {"ids": IdRule.HASHED, "min_count": 2}, "leave it out with --ids hashed"),
     ],
 )
-def test_unusable_request_is_an_error_in_a_sentence(tmp_path, dataset, text, settings, message):
-    source = tmp_path / "t"
-    source.write_text(text)
+def test_unusable_request_is_an_error_in_a_sentence(tmp_path, text, settings, message):
+    source = kaggle_file(tmp_path / "t", [text])
     with pytest.raises(DataError, match=message):
-        prepare(dataset, [source], out=tmp_path / "out", settings=Settings(**settings))
+        prepare("criteo_kaggle", [source], out=tmp_path / "out", settings=Settings(**settings))
 
 
 def test_missing_file_and_directory_are_reported_before_anything_is_read(tmp_path):
