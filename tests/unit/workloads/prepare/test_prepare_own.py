@@ -171,7 +171,7 @@ def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, sc
 
 
 @pytest.mark.parametrize(
-    ("frame", "message"),
+    ("rows", "message"),
     [
         (changed("price", 3, float("nan")), r"rows: row 4: column price: found nan"),
         (changed("price", 3, 1e39), r"row 4: column price: found 1e\+39, expected"),
@@ -183,25 +183,6 @@ def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, sc
         (pl.DataFrame(ROWS).with_columns(pl.col("shelf").cast(pl.String)), r"column shelf has type String"),
         (pl.DataFrame(ROWS).with_columns(user=1), r"column user has type Int\d+, expected text or categories"),
         (pl.DataFrame(ROWS).clear(), r"rows is empty: give a file with rows"),
-    ],
-)  # fmt: skip
-def test_bad_parquet_is_reported_with_row_and_column(tmp_path, schema, frame, message):
-    frame.write_parquet(tmp_path / "rows", row_group_size=4)
-    with pytest.raises(DataError, match=message):
-        own(schema, [tmp_path / "rows"], tmp_path / "out")
-    assert not (tmp_path / "out" / "shop").exists()
-
-
-def test_bad_rows_of_parquet_are_left_out_within_the_allowance(tmp_path, schema):
-    pl.concat([pl.DataFrame(ROWS)[:4], changed("price", 4, float("inf"))[4:]]).write_parquet(tmp_path / "rows")
-    manifest = own(schema, [tmp_path / "rows"], tmp_path, settings=Settings(skip_bad_rows=1))
-    assert manifest.skipped_rows == 1
-    assert rows_of(tmp_path, "labels").tolist() == [*ROWS["bought"][:4], *ROWS["bought"][5:]]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
         ("when,bought,price\n", r"rows:1: no column visits, user, shelf among when, bought, price \("),
         ("when;bought;price;visits;user;shelf\n", r"rows:1: no column when, .* \(separated by commas\)"),
         ("when,bought,price,visits,user,shelf,when\n", r"rows:1: the header names when twice"),
@@ -210,10 +191,21 @@ def test_bad_rows_of_parquet_are_left_out_within_the_allowance(tmp_path, schema)
         ("when,bought,price,visits,user,shelf\nnow,1,0,0,a,1\n", r"rows:2: column when: found 'now', expected"),
     ],
 )  # fmt: skip
-def test_bad_csv_is_reported_with_line_and_column(tmp_path, schema, text, message):
-    (tmp_path / "rows").write_text(text)
+def test_bad_file_is_reported_with_its_row_or_line_and_column(tmp_path, schema, rows, message):
+    if isinstance(rows, str):
+        (tmp_path / "rows").write_text(rows)
+    else:
+        rows.write_parquet(tmp_path / "rows", row_group_size=4)
     with pytest.raises(DataError, match=message):
         own(schema, [tmp_path / "rows"], tmp_path / "out")
+    assert not (tmp_path / "out" / "shop").exists()
+
+
+def test_bad_rows_of_parquet_are_left_out_within_the_allowance(tmp_path, schema):
+    changed("price", 4, float("inf")).write_parquet(tmp_path / "rows")
+    manifest = own(schema, [tmp_path / "rows"], tmp_path, settings=Settings(skip_bad_rows=1))
+    assert manifest.skipped_rows == 1
+    assert rows_of(tmp_path, "labels").tolist() == [*ROWS["bought"][:4], *ROWS["bought"][5:]]
 
 
 @pytest.mark.parametrize(
