@@ -115,20 +115,6 @@ def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
     assert "do not fill a batch of 2,048" in flat(result.stdout)
 
 
-def test_id_outside_its_table_names_file_row_and_table(folder, tmp_path):
-    copy = tmp_path / "criteo_kaggle"
-    copy.mkdir()
-    for path in folder.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    ids = np.load(copy / "validation_ids.npy")
-    ids[7, 4] = 1_000_000
-    np.save(copy / "validation_ids.npy", ids)
-    result = run("describe", copy)
-    assert result.exit_code == 2
-    assert "validation_ids.npy, row 7: id 1000000 is outside table C5 of" in result.stderr
-    assert "Make the data again: python -m workloads prepare" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -1,4 +1,3 @@
-import hashlib
 import json
 import os
 import random
@@ -60,14 +59,6 @@ def test_batches_hold_the_raw_rows_in_time_order(original, rows):
                 for raw, row in zip([r[14 + table] for r in part], ids[table], strict=True):
                     known = row_of[table].setdefault(raw, row) if split is Split.TRAIN else row_of[table].get(raw, 0)
                     assert row == known
-
-
-def test_workload_describes_itself(original):
-    workload = PreparedWorkload.open(original, batch_size=10)
-    assert (workload.name, workload.best_auroc) == ("criteo_kaggle", None)
-    assert (workload.dense_columns, workload.batch_size, workload.epoch_rows()) == (13, 10, 84)
-    assert workload.batch(0).features.keys() == [name for name, _ in workload.tables]
-    assert workload.digest == hashlib.sha256((original / "manifest.json").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("prefix", [0.01, 0.25, 1.0])
@@ -135,10 +126,13 @@ def without_last(path):
         ("test_labels.npy", lambda path: path.write_bytes(bytes(128 + 7)), "is not an array file"),
     ],
 )
-def test_damaged_file_is_named_with_the_command_that_makes_it(folder, name, damage, message):
+def test_damaged_file_is_named_with_the_command_that_makes_it(folder, monkeypatch, name, damage, message):
     damage(folder / name)
     with pytest.raises(DataError, match=rf"{name} {message}.*{COMMAND}"):
         PreparedWorkload.open(folder, batch_size=2)
+    monkeypatch.chdir(folder)
+    with pytest.raises(DataError, match=rf"prepare criteo_kaggle .* --out {folder.parent} "):
+        PreparedWorkload.open(Path(), batch_size=2)
 
 
 def test_changed_content_is_found_by_verify_alone(folder):
@@ -193,13 +187,6 @@ def test_manifest_of_another_version_or_shape_is_refused(folder, change, message
 def test_datasets_are_found_by_name_in_a_directory_or_as_one(folder):
     assert find_prepared(folder) == {"criteo_kaggle": folder}
     assert find_prepared(folder.parent) == {"criteo_kaggle": folder}
-
-
-def test_command_that_makes_the_data_again_knows_where_they_lie(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    (folder / "counts.npy").unlink()
-    with pytest.raises(DataError, match=rf"prepare criteo_kaggle .* --out {folder.parent} "):
-        PreparedWorkload.open(Path(), batch_size=2)
 
 
 def test_manifest_that_is_a_pipe_or_names_files_elsewhere_is_refused(folder):
