@@ -105,9 +105,8 @@ class RawFormat:
     """Layout of the raw rows of a dataset.
 
     Attributes:
-        columns: All of them: in file order for text, found by name in Parquet and where `named` says so.
-        header: Whether the first line of every file names the columns.
-        named: Whether columns are found by the names in the header, in any order and among others.
+        columns: All of them: in file order for text without a header, else found by name, in any order, among others.
+        header: Whether the first line of every text file names the columns.
         quote: One byte around fields that hold the separator, or None where quotes are plain characters.
         fractions: Split of a dataset that has no published one.
     """
@@ -116,7 +115,6 @@ class RawFormat:
     columns: tuple[RawColumn, ...]
     separator: bytes
     header: bool = False
-    named: bool = False
     quote: bytes | None = None
     fractions: Fractions | None = None
 
@@ -257,7 +255,6 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
         columns=tuple(schema.column),
         separator=schema.separator.encode(),
         header=schema.header,
-        named=schema.header,
         quote=schema.quote.encode() or None,
         fractions=schema.split,
     )

@@ -141,24 +141,16 @@ class TextRows:
         return [field.encode("latin-1") for field in fields]
 
     def _take_header(self, line: bytes) -> None:
-        """Check the first line; where columns go by name, put them in the order of this file."""
+        """Check the first line, which names the columns, and put them in the order of this file."""
         try:
             names = [field.decode(errors="replace") for field in self._split(line)]
         except _BadLine as problem:
             raise DataError(f"{self.file.path}:1: {problem}: put the header right") from problem
-        expected = [column.name for column in self.raw.columns]
-        if not self.raw.named:
-            if names != expected:
-                header = self.raw.separator.decode().join(expected)
-                raise DataError(
-                    f"{self.file.path}:1: found {_shown(line)}, expected the header; make this the first line: {header}"
-                )
-            return
         missing = [column.name for column in self.raw.used if column.name not in names]
         if missing:
             raise DataError(
                 f"{self.file.path}:1: no column {', '.join(missing)} among {', '.join(names)[:300]} "
-                f"(separated by {_words(self.raw.separator)}): put the schema file or the header right"
+                f"(separated by {_words(self.raw.separator)}): put the header, or the schema file, right"
             )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
