@@ -61,9 +61,11 @@ def prepare_command(
     ids: Annotated[
         IdRule, typer.Option(help="Ids to rows: by rank of frequency, or hashed: the id modulo the table's rows.")
     ] = IdRule.RANK,
-    table_rows: Annotated[int | None, typer.Option(help="Largest size of a table of hashed ids.")] = None,
-    min_count: Annotated[int, typer.Option(help="Ids seen less often in training share row 0.")] = 1,
-    skip_bad_rows: Annotated[int, typer.Option(help="Malformed rows that may be left out.")] = 0,
+    table_rows: Annotated[
+        int | None, typer.Option(min=1, max=2**31 - 1, help="Largest size of a table of hashed ids.")
+    ] = None,
+    min_count: Annotated[int, typer.Option(min=1, help="Ids seen less often in training share row 0.")] = 1,
+    skip_bad_rows: Annotated[int, typer.Option(min=0, help="Malformed rows that may be left out.")] = 0,
     memory: Annotated[str, typer.Option(help="Peak resident memory, of each worker with --scheduler.")] = "8GB",
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler whose workers see the same files.")

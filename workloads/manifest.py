@@ -92,10 +92,10 @@ class Settings(_Record):
         table_rows: Largest size of a table of hashed ids; None for the sizes that the dataset has.
     """
 
-    min_count: int = 1
-    skip_bad_rows: int = 0
+    min_count: int = Field(default=1, ge=1)
+    skip_bad_rows: int = Field(default=0, ge=0)
     ids: IdRule = IdRule.RANK
-    table_rows: int | None = None
+    table_rows: int | None = Field(default=None, ge=1, lt=2**31)
 
 
 class Manifest(_Record):

@@ -34,7 +34,7 @@ from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
 from workloads.prepare.values import too_many_bad_rows
-from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
+from workloads.prepare.vocabulary import Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,
     Finished,
@@ -115,10 +115,6 @@ def prepare(
 
 
 def _check_settings(settings: Settings, raw: RawFormat) -> None:
-    if settings.min_count < 1 or settings.skip_bad_rows < 0:
-        raise DataError("--min-count must be at least 1 and --skip-bad-rows at least 0")
-    if settings.table_rows is not None and not 1 <= settings.table_rows <= MOST_ROWS:
-        raise DataError(f"--table-rows must be from 1 to {MOST_ROWS}")
     if settings.table_rows is not None and settings.ids is IdRule.RANK:
         raise DataError("--table-rows bounds tables of hashed ids: add --ids hashed")
     if settings.min_count > 1 and settings.ids is IdRule.HASHED:

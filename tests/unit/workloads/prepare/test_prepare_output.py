@@ -158,9 +158,7 @@ def test_input_that_may_not_be_looked_at_is_an_error_in_a_sentence(tmp_path, mon
         ("", {}, "is empty"),
         ("x\n", {"skip_bad_rows": 1}, "holds no good row"),
         (kaggle_row(), {}, "1 rows leave no row for train and test"),
-        (kaggle_row(), {"min_count": 0}, "--min-count must be at least 1"),
         (kaggle_row(), {"table_rows": 9}, "--table-rows bounds tables .*: add --ids hashed"),
-        (kaggle_row(), {"ids": IdRule.HASHED, "table_rows": 0}, "--table-rows must be from 1"),
         (kaggle_row(), {"ids": IdRule.HASHED, "min_count": 2}, "leave it out with --ids hashed"),
     ],
 )
