@@ -22,7 +22,6 @@ from workloads import DataError
 from workloads.manifest import DATASET_NAME, FileRecord
 from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, SCHEMAS, DatasetSchema, Split
 
-LARGEST_INTEGER = 10**18 - 1
 LARGEST_FLOAT32 = 3.4028234663852886e38
 
 

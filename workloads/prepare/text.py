@@ -9,7 +9,7 @@ import polars as pl
 from workloads import DataError
 from workloads.prepare.formats import Kind, RawColumn, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
-from workloads.prepare.values import RowChecks, typed
+from workloads.prepare.values import RowChecks, refusal, typed
 
 # So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20
@@ -119,10 +119,8 @@ class TextRows:
             raise _BadLine(f"{len(fields)} columns found, {separated}")
         if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
             raise _BadLine("the header again: were files joined? Leave out all headers but the first")
-        for column, text in zip(self.raw.columns, fields, strict=True):
-            if not column.kind.accepts(text):
-                note = "" if text.isascii() else " (not plain text: is the file packed or in another encoding?)"
-                raise _BadLine(f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}")
+        if problem := refusal(self.raw.columns, fields):
+            raise _BadLine(problem)
         return fields
 
     def _quoted(self, text: bytes) -> bool:
@@ -182,7 +180,3 @@ def _cut(block: TextBlock) -> Iterator[TextBlock]:
 
 def _words(separator: bytes) -> str:
     return _SEPARATORS.get(separator, repr(separator.decode()))
-
-
-def _shown(field: bytes) -> str:
-    return repr(field[:60])[1:] + ("..." if len(field) > 60 else "")
