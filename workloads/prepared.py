@@ -192,18 +192,15 @@ def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]
     path = folder / name
     remedy = f"Make the data again: {prepare_command(folder, manifest)}"
     size = next(record.bytes for record in manifest.files if record.name == name)
+    shape, dtype = manifest.array(name)
     try:
         found = path.stat().st_size
-        array: npt.NDArray[np.generic] | None = np.load(path, mmap_mode="r") if found == size else None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}). {remedy}") from error
-    except ValueError as error:
-        raise DataError(f"{path} is not an array file ({error}). {remedy}") from error
-    if array is None:
-        raise DataError(f"{path} has {found} bytes, expected {size}. {remedy}")
-    shape, dtype = manifest.array(name)
-    if (array.shape, array.dtype) != (shape, dtype):
-        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}. {remedy}")
+        array: npt.NDArray[np.generic] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read ({error}). {remedy}") from error
+    if (found, array.shape, array.dtype) != (size, shape, dtype):
+        holds = f"{found} bytes of {array.dtype} {array.shape}, expected {size} of {dtype} {shape}"
+        raise DataError(f"{path} has {holds}. {remedy}")
     return array
 
 

@@ -108,22 +108,20 @@ def test_batch_outside_the_split_is_refused(original, index):
 COMMAND = r"python -m workloads prepare criteo_kaggle --input train\.txt --out \S+data --skip-bad-rows 3 --overwrite$"
 
 
-def without_last(path):
-    path.write_bytes(path.read_bytes()[:-4])
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
         ("train_ids.npy", Path.unlink, "cannot be read"),
         ("counts.npy", Path.unlink, "cannot be read"),
-        ("train_ids.npy", without_last, r"has \d+ bytes, expected \d+\."),
+        ("train_ids.npy", lambda path: path.write_bytes(path.read_bytes()[:-4]), "cannot be read"),
+        ("train_ids.npy", lambda path: path.write_bytes(path.read_bytes() + b"0"), r"has \d+ bytes of int32 .* expected"),
         (
             "test_labels.npy",
             lambda path: np.save(path, np.load(path).astype(bool)),
-            r"holds bool \(7,\), expected uint8",
+            r"has \d+ bytes of bool \(7,\), expected \d+ of uint8 \(7,\)",
         ),
-        ("test_labels.npy", lambda path: path.write_bytes(bytes(128 + 7)), "is not an array file"),
+        ("test_labels.npy", lambda path: path.write_bytes(bytes(128 + 7)), "cannot be read"),
+        ("test_labels.npy", lambda path: path.write_bytes(b""), "cannot be read"),
     ],
 )
 def test_damaged_file_is_named_with_the_command_that_makes_it(folder, monkeypatch, name, damage, message):
