@@ -15,36 +15,15 @@ from workloads.schema import Split
 
 SCHEMA = """
 name = "shop"
-
-[split]
-train = 0.6
-validation = 0.2
-
-[[column]]
-name = "when"
-kind = "time"
-
-[[column]]
-name = "bought"
-kind = "label"
-
-[[column]]
-name = "price"
-kind = "dense_float"
-
-[[column]]
-name = "visits"
-kind = "dense_integer"
-
-[[column]]
-name = "user"
-kind = "categorical_string"
-rows = 7
-
-[[column]]
-name = "shelf"
-kind = "categorical_integer"
-rows = 5
+split = {train = 0.6, validation = 0.2}
+column = [
+    {name = "when", kind = "time"},
+    {name = "bought", kind = "label"},
+    {name = "price", kind = "dense_float"},
+    {name = "visits", kind = "dense_integer"},
+    {name = "user", kind = "categorical_string", rows = 7},
+    {name = "shelf", kind = "categorical_integer", rows = 5},
+]
 """
 ROWS = {
     "when": [1, 1, 2, 3, 5, 8, 13, 21, 34, 55],
@@ -148,7 +127,7 @@ def test_hashed_ids_use_the_rows_of_the_schema_file(tmp_path, schema):
     names = hashed_strings(pl.Series(ROWS["user"])).to_list()
     ids = rows_of(tmp_path, "ids").T.tolist()
     assert ids == [[(name or 0) % 7 for name in names], [(shelf or 0) % 5 for shelf in ROWS["shelf"]]]
-    schema.write_text(SCHEMA.replace("rows = 5", ""))
+    schema.write_text(SCHEMA.replace(", rows = 5", ""))
     with pytest.raises(DataError, match="column shelf: how many rows has its table"):
         own(schema, [tmp_path / "rows"], tmp_path, settings=Settings(ids=IdRule.HASHED), overwrite=True)
 
@@ -221,7 +200,7 @@ def test_bad_rows_of_parquet_are_left_out_within_the_allowance(tmp_path, schema)
         ('kind = "label"', 'kind = "time"', "0 columns of kind label"),
         ('name = "price"', 'name = "user"', "column user is named twice"),
         ('name = "user"', 'name = "user.id"', "column user.id has a dot in its name"),
-        ('kind = "dense_integer"', 'kind = "dense_integer"\nrows = 3', "column visits is no table and"),
+        ('kind = "dense_integer"', 'kind = "dense_integer", rows = 3', "column visits is no table and"),
         ("train = 0.6", "train = 0.9", "train and validation leave nothing to test"),
         ("train = 0.6", "tain = 0.6", r"split\.tain: Unexpected keyword argument"),
     ],
