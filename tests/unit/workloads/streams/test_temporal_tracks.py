@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
-from workloads.streams.growth import GROWTH_STEPS
 from workloads.streams.samples import STREAMS
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.track import Table
@@ -94,16 +93,6 @@ def test_small_tables_and_missing_values_know_no_track(track):
     assert absent[0].mean() == pytest.approx(0.0331, abs=0.015)
 
 
-@pytest.mark.parametrize("track", SHORT_TRACKS)
-def test_stream_in_other_batches_follows_the_same_timeline(track):
-    small, large = kaggle(track, samples=SHORT, batch_size=512), kaggle(track, samples=SHORT)
-    first, second = ids_of(small, range(376, 392)), ids_of(large, [47, 48])
-    for number, (name, rows) in enumerate(large.tables):
-        top = np.argsort(np.bincount(first[number], minlength=rows))[-20:]
-        shares = [np.isin(ids[number], top).mean() for ids in (first, second)]
-        assert shares[0] == pytest.approx(shares[1], abs=0.05), name
-
-
 @pytest.mark.parametrize("track", [None, *SHORT_TRACKS])
 def test_labels_depend_on_ids_alone_whatever_the_time(track):
     workload = kaggle(track, samples=SHORT)
@@ -175,33 +164,6 @@ def test_time_goes_on_from_training_to_validation_to_test():
 
 
 # Growth
-
-
-class Law:
-    """Stands where frequencies are drawn: gives the expected counts, rounded."""
-
-    def __init__(self, _seed):
-        pass
-
-    def poisson(self, expected):
-        return np.rint(expected)
-
-
-def test_growing_vocabulary_uses_no_id_before_its_time_and_all_at_the_end(monkeypatch):
-    monkeypatch.setattr(np.random, "default_rng", Law)
-    grown, plain = kaggle(Growth(start=0.4)), kaggle()
-    last = grown.batches(Split.TRAIN) - 1
-    for table in ("C3", "C15", "C26"):
-        number = number_of(grown, table)
-        late = grown.frequencies(prefix=1 / GROWTH_STEPS)[table].numpy() == 0
-        late &= plain.frequencies(prefix=1 / GROWTH_STEPS)[table].numpy() > 0
-        assert late.mean() == pytest.approx(0.6, abs=0.05)
-        assert not late[ids_of(grown, range(4))[number]].any()
-        share = late[ids_of(plain, range(4))[number]].mean()
-        assert share > 0.05
-        at_end = late[ids_of(grown, range(last - 3, last + 1))[number]].mean()
-        assert at_end == pytest.approx(share, abs=0.02)
-        assert late[ids_of(grown, range(4), Split.TEST)[number]].mean() == pytest.approx(share, abs=0.02)
 
 
 def test_vocabulary_grows_at_the_stated_rate_and_keeps_the_heavy_hitters():
