@@ -29,7 +29,7 @@ from workloads.manifest import (
     SplitRecord,
     TableRecord,
 )
-from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
+from workloads.prepare.cluster import Advance, OnCluster, Progress, Result, Task, run_here
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
@@ -288,10 +288,17 @@ class _Build:
         each: bool = False,
     ) -> list[Result]:
         """Run a step; `each` task uses one core, so that several run at a time."""
-        meter = Meter(what, totals, self.progress)
+        done = [0] * len(tasks)
+
+        def advance(position: int, amount: int) -> None:
+            done[position] = amount
+            self.progress(what, sum(done), sum(totals))
+
+        self.progress(what, 0, sum(totals))
         if self.cluster is not None:
-            return self.cluster.run(function, tasks, meter)
-        return run_here(function, tasks, meter, at_once=threads() if each else 1)
+            return self.cluster.run(function, tasks, lambda position: advance(position, totals[position]))
+        told = [partial(advance, position) for position in range(len(tasks))]
+        return run_here(function, tasks, told, at_once=threads() if each else 1)
 
 
 def _id_rule(settings: Settings) -> str:
