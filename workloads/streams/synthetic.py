@@ -59,7 +59,7 @@ class SyntheticWorkload:
             ctr=schema.ctr,
             auroc=BEST_AUROC[schema.name],
         )
-        self.best_auroc = self._planted.best_auroc
+        self.best_auroc: float | None = self._planted.best_auroc
 
     @classmethod
     def create(cls, dataset: str, *, batch_size: int, seed: int, max_rows: int | None = None) -> Self:
