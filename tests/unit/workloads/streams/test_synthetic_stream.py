@@ -212,7 +212,7 @@ def test_mlperf_tables_and_bags_are_the_benchmarks():
 
 def test_every_id_of_a_bag_moves_the_label_and_not_the_first_alone():
     workload = create("mlperf_dlrm_v2", batch_size=2000)
-    samples = workload._source.draw(0, 0, 2000)
+    samples = workload.draw(0, 0, 2000)
     before = workload._planted.probabilities(samples)
     bags = samples.ranks[samples.starts[20] : samples.starts[21]].reshape(2000, 100)  # C21, 100 ids per bag
     bags[:, 1:] = 0

@@ -101,7 +101,7 @@ def test_labels_depend_on_ids_alone_whatever_the_time(track):
         batch = workload.batch(index, split)
         ids = batch.features.values().view(len(workload.tables), -1).numpy()
         ranks = np.stack([table[found] for table, found in zip(identities, ids, strict=True)])
-        samples = workload._source.draw(STREAMS[split], index, workload.batch_size)
+        samples = workload.draw(STREAMS[split], index, workload.batch_size)
         expected = workload._planted.probabilities(replace(samples, ranks=ranks.reshape(-1)))
         np.testing.assert_allclose(workload.probabilities(index, split).numpy(), expected, rtol=1e-9)
 
