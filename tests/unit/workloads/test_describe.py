@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -149,15 +148,11 @@ def test_two_datasets_in_one_directory_are_named(folder, tmp_path):
 
 
 def test_synthetic_stream_is_described_as_its_seed_draws_it():
-    found = described("--synthetic", "mlperf_dlrm_v2", "--rows", 150, "--batch-size", 64, "--seed", 1)
-    assert [split["rows_read"] for split in found["splits"]] == [128] * 3
-    stream = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=64, seed=1)
-    batches = [stream.batch(0), stream.batch(1)]
-    assert found["splits"][0]["ctr"] == torch.cat([batch.labels for batch in batches]).double().mean().item()
-    assert tuple((table["table"], table["rows"]) for table in found["tables"][1:]) == stream.tables
+    found = described("--synthetic", "mlperf_dlrm_v2", "--rows", 100, "--batch-size", 64, "--seed", 1)
+    assert [split["rows_read"] for split in found["splits"]] == [64] * 3
+    batch = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=64, seed=1).batch(0)
     for table in found["tables"][1:]:
-        bags = [batch.features[table["table"]] for batch in batches]
-        ids = torch.cat([bag.values() for bag in bags])
+        ids = batch.features[table["table"]].values()
         assert (table["accesses"], table["distinct"]) == (len(ids), len(ids.unique()))
 
 

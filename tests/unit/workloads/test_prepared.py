@@ -129,18 +129,6 @@ def test_damaged_file_is_named_with_the_command_that_makes_it(folder, monkeypatc
         PreparedWorkload.open(Path(), batch_size=2)
 
 
-def test_changed_content_is_found_by_verify_alone(folder):
-    workload = PreparedWorkload.open(folder, batch_size=2)
-    workload.verify()
-    path = folder / "train_dense.npy"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    workload = PreparedWorkload.open(folder, batch_size=2)
-    with pytest.raises(DataError, match=rf"train_dense\.npy changed since preparation\..*{COMMAND}"):
-        workload.verify()
-
-
 def test_renamed_dataset_is_made_anew_beside_the_one_of_its_name_and_not_over_it(folder):
     renamed = folder.rename(folder.with_name("old"))
     (renamed / "counts.npy").unlink()

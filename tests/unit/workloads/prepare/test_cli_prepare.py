@@ -36,7 +36,7 @@ def test_prepare_then_verify_from_the_command_line(tmp_path, days):
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     result = run("verify", path.parent)
     assert result.exit_code == 2
-    assert "train_labels.npy changed since preparation" in result.stderr
+    assert "train_labels.npy changed since preparation. Make the data again: python -m workloads" in result.stderr
 
 
 def test_inputs_may_be_listed_or_repeated_and_keep_their_order(tmp_path, days):
