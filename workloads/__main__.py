@@ -9,8 +9,8 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from workloads import DataError
-from workloads.manifest import FileRecord, IdRule, Manifest, Settings
-from workloads.prepare.formats import FORMATS, RawFormat, read_schema
+from workloads.manifest import IdRule, Manifest, Settings
+from workloads.prepare.formats import FORMATS, read_schema
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import MemoryBudget
 from workloads.progress import Shown
@@ -86,10 +86,11 @@ def prepare_command(
     start = time.monotonic()
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
-        raw, described = _format(dataset, schema)
+        if (dataset is None) == (schema is None):
+            raise DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two")
         with Shown() as progress:
             manifest = prepare(
-                raw,
+                read_schema(schema) if schema else str(dataset),
                 inputs,
                 out=out,
                 settings=settings,
@@ -97,7 +98,6 @@ def prepare_command(
                 restart=restart,
                 memory=MemoryBudget.parse(memory),
                 scheduler=scheduler,
-                schema_file=described,
                 progress=progress,
             )
     except DataError as error:
@@ -151,15 +151,6 @@ def describe_command(
         describe_rows(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed, as_json=as_json)
     except DataError as error:
         raise _failed(error) from error
-
-
-def _format(dataset: str | None, schema: Path | None) -> tuple[str | RawFormat, FileRecord | None]:
-    """The dataset to prepare, and the file that describes it if it is the user's own."""
-    if dataset is not None and schema is None:
-        return dataset, None
-    if dataset is None and schema is not None:
-        return read_schema(schema)
-    raise DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two")
 
 
 def _summarise(manifest: Manifest, folder: Path, *, seconds: float) -> None:

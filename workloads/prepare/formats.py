@@ -4,7 +4,6 @@ A dataset of the user's own is described by a TOML file.
 """
 
 import enum
-import hashlib
 import math
 import re
 import tomllib
@@ -108,6 +107,7 @@ class RawFormat:
         header: Whether the first line of every text file names the columns.
         quote: One byte around fields that hold the separator, or None where quotes are plain characters.
         fractions: Split of a dataset that has no published one.
+        schema_file: The file that describes the dataset; None for a known one.
     """
 
     dataset: str
@@ -116,6 +116,7 @@ class RawFormat:
     header: bool = False
     quote: bytes | None = None
     fractions: Fractions | None = None
+    schema_file: FileRecord | None = None
 
     @cached_property
     def used(self) -> tuple[RawColumn, ...]:
@@ -228,18 +229,16 @@ class _Schema(BaseModel):
     split: Fractions = Fractions()
 
 
-def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
-    """The format that a schema file describes, and the file by its content.
+def read_schema(path: Path) -> RawFormat:
+    """The format that a schema file describes.
 
     Raises:
         DataError: the file cannot be read, is not TOML, or does not describe a dataset.
     """
     try:
-        content = path.read_bytes()
+        schema = _Schema.model_validate(tomllib.loads(path.read_bytes().decode()))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        schema = _Schema.model_validate(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a TOML file: {error}") from error
     except ValidationError as error:
@@ -249,15 +248,15 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
     problem = _problem(schema)
     if problem:
         raise DataError(f"{path}: {problem}: put the schema file right")
-    raw = RawFormat(
+    return RawFormat(
         dataset=schema.name,
         columns=tuple(schema.column),
         separator=schema.separator.encode(),
         header=schema.header,
         quote=schema.quote.encode() or None,
         fractions=schema.split,
+        schema_file=FileRecord.of(path),
     )
-    return raw, FileRecord(name=path.name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _problem(schema: _Schema) -> str:

@@ -59,7 +59,6 @@ def prepare(
     restart: bool = False,
     memory: MemoryBudget | None = None,
     scheduler: str | None = None,
-    schema_file: FileRecord | None = None,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
@@ -75,7 +74,6 @@ def prepare(
         restart: Forget what an earlier run has finished.
         memory: Bound on resident memory, of this process or of each worker of the cluster.
         scheduler: Address of a Dask scheduler whose workers do the work; None for this process.
-        schema_file: Of a format of the user's own.
         progress: Called while it works.
 
     Raises:
@@ -99,7 +97,7 @@ def prepare(
         with work_folder(work, restart=restart, target=target):
             _check_target(target, overwrite=overwrite)  # again: it may have been put back
             job = Job(raw, settings, memory, work)
-            manifest, made = _Build(job, tuple(inputs), cluster, schema_file, progress).run()
+            manifest, made = _Build(job, tuple(inputs), cluster, progress).run()
             _check_target(target, overwrite=overwrite)  # another may have been put there meanwhile
             publish(made, target, work=work)
     except OSError as error:
@@ -156,13 +154,12 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 class _Build:
     """One preparation, from raw files in time order to a folder that only needs to be put in place.
 
-    Tasks run on `cluster`, or in this process. `schema_file` described the columns of a dataset of the user's own.
+    Tasks run on `cluster`, or in this process.
     """
 
     job: Job
     inputs: tuple[Path, ...]
     cluster: OnCluster | None
-    schema_file: FileRecord | None
     progress: Progress
 
     def run(self) -> tuple[Manifest, Path]:
@@ -270,7 +267,7 @@ class _Build:
             split_rule=f"{split_rule}; input files in the order given",
             skipped_rows=sum(len(note["problems"]) for note in notes),
             settings=self.job.settings,
-            schema_file=self.schema_file,
+            schema_file=raw.schema_file,
             inputs=tuple(
                 InputRecord(name=path.name, bytes=note["bytes"], sha256=note["sha256"], rows=note["rows"])
                 for path, note in zip(self.inputs, notes, strict=True)

@@ -45,8 +45,7 @@ def schema(tmp_path):
 
 
 def own(schema, inputs, out, **more):
-    raw, described = read_schema(schema)
-    return prepare(raw, inputs, out=out, schema_file=described, **more)
+    return prepare(read_schema(schema), inputs, out=out, **more)
 
 
 def rows_of(folder, part):
