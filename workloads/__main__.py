@@ -85,9 +85,9 @@ def prepare_command(
     """
     start = time.monotonic()
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
+    if (dataset is None) == (schema is None):
+        raise _failed(DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two"))
     try:
-        if (dataset is None) == (schema is None):
-            raise DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two")
         with Shown() as progress:
             manifest = prepare(
                 read_schema(schema) if schema else str(dataset),

@@ -110,7 +110,11 @@ COMMAND = r"python -m workloads prepare criteo_kaggle --input train\.txt --out \
         ("train_ids.npy", Path.unlink, "cannot be read"),
         ("counts.npy", Path.unlink, "cannot be read"),
         ("train_ids.npy", lambda path: path.write_bytes(path.read_bytes()[:-4]), "cannot be read"),
-        ("train_ids.npy", lambda path: path.write_bytes(path.read_bytes() + b"0"), r"has \d+ bytes of int32 .* expected"),
+        (
+            "train_ids.npy",
+            lambda path: path.write_bytes(path.read_bytes() + b"0"),
+            r"has \d+ bytes of int32 .* expected",
+        ),
         (
             "test_labels.npy",
             lambda path: np.save(path, np.load(path).astype(bool)),
