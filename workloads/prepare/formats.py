@@ -152,14 +152,10 @@ def _criteo(schema: DatasetSchema) -> RawFormat:
 
 def _avazu() -> RawFormat:
     numbered = {"C1", "banner_pos", "device_type", "device_conn_type"}
-    first: Sequence[RawColumn] = [
-        RawColumn("id", Kind.IGNORED),
-        RawColumn("click", Kind.LABEL),
-        RawColumn("hour", Kind.IGNORED),
-    ]
+    first = (RawColumn("id", Kind.IGNORED), RawColumn("click", Kind.LABEL), RawColumn("hour", Kind.IGNORED))
     ids = (
-        RawColumn(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
-        for n, rows in AVAZU.categorical
+        RawColumn(name, Kind.CATEGORICAL_INTEGER if name in numbered else Kind.CATEGORICAL_HEX, rows)
+        for name, rows in AVAZU.categorical
     )
     integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
     return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
