@@ -80,16 +80,11 @@ class FeatureGroups:
             ValueError: a feature is missing, or the features carry per-sample weights where none were announced, or
                 none where they were.
         """
-        has_weights = features.weights_or_none() is not None
-        if has_weights and not self.weighted:
+        if (features.weights_or_none() is not None) != self.weighted:
+            found, wanted = ("no ", "with") if self.weighted else ("", "without")
             raise ValueError(
-                "the batch has per-sample weights, the tables were built without: pass a KeyedJaggedTensor without "
-                "weights, or build with weighted=True"
-            )
-        if self.weighted and not has_weights:
-            raise ValueError(
-                "the batch has no per-sample weights, the tables were built for them: pass a KeyedJaggedTensor with "
-                "weights (1 where there is none), or build with weighted=False"
+                f"the batch has {found}per-sample weights, the tables were built {wanted} them: pass a "
+                f"KeyedJaggedTensor {wanted} weights, or build with weighted={not self.weighted}"
             )
         keys = features.keys()
         parts = []

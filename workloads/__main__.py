@@ -9,8 +9,8 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from workloads import DataError
-from workloads.manifest import FileRecord, IdRule, Manifest, Settings
-from workloads.prepare.formats import FORMATS, RawFormat, read_schema
+from workloads.manifest import IdRule, Manifest, Settings
+from workloads.prepare.formats import FORMATS, read_schema
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import MemoryBudget
 from workloads.progress import Shown
@@ -61,9 +61,11 @@ def prepare_command(
     ids: Annotated[
         IdRule, typer.Option(help="Ids to rows: by rank of frequency, or hashed: the id modulo the table's rows.")
     ] = IdRule.RANK,
-    table_rows: Annotated[int | None, typer.Option(help="Largest size of a table of hashed ids.")] = None,
-    min_count: Annotated[int, typer.Option(help="Ids seen less often in training share row 0.")] = 1,
-    skip_bad_rows: Annotated[int, typer.Option(help="Malformed rows that may be left out.")] = 0,
+    table_rows: Annotated[
+        int | None, typer.Option(min=1, max=2**31 - 1, help="Largest size of a table of hashed ids.")
+    ] = None,
+    min_count: Annotated[int, typer.Option(min=1, help="Ids seen less often in training share row 0.")] = 1,
+    skip_bad_rows: Annotated[int, typer.Option(min=0, help="Malformed rows that may be left out.")] = 0,
     memory: Annotated[str, typer.Option(help="Peak resident memory, of each worker with --scheduler.")] = "8GB",
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler whose workers see the same files.")
@@ -83,11 +85,12 @@ def prepare_command(
     """
     start = time.monotonic()
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
+    if (dataset is None) == (schema is None):
+        raise _failed(DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two"))
     try:
-        raw, described = _format(dataset, schema)
         with Shown() as progress:
             manifest = prepare(
-                raw,
+                read_schema(schema) if schema else str(dataset),
                 inputs,
                 out=out,
                 settings=settings,
@@ -95,7 +98,6 @@ def prepare_command(
                 restart=restart,
                 memory=MemoryBudget.parse(memory),
                 scheduler=scheduler,
-                schema_file=described,
                 progress=progress,
             )
     except DataError as error:
@@ -129,8 +131,8 @@ def describe_command(
         str | None, typer.Option(help="Describe this synthetic stream instead, as in criteo_kaggle; needs --rows.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Samples per batch of the working sets.")] = 2048,
-    rows: Annotated[int | None, typer.Option(help="Leading rows of each split to read; default: all.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples per batch of the working sets.")] = 2048,
+    rows: Annotated[int | None, typer.Option(min=1, help="Leading rows of each split to read; default: all.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic stream.")] = 0,
 ) -> None:
     """Show rows, click rate, table sizes, skew and working sets of a dataset.
@@ -149,15 +151,6 @@ def describe_command(
         describe_rows(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed, as_json=as_json)
     except DataError as error:
         raise _failed(error) from error
-
-
-def _format(dataset: str | None, schema: Path | None) -> tuple[str | RawFormat, FileRecord | None]:
-    """The dataset to prepare, and the file that describes it if it is the user's own."""
-    if dataset is not None and schema is None:
-        return dataset, None
-    if dataset is None and schema is not None:
-        return read_schema(schema)
-    raise DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two")
 
 
 def _summarise(manifest: Manifest, folder: Path, *, seconds: float) -> None:

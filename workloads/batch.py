@@ -1,6 +1,5 @@
 """A batch, and the protocol of a workload: what the harness trains on."""
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -13,14 +12,7 @@ from torchrec import KeyedJaggedTensor
 
 from workloads.schema import Split
 
-__all__ = ["Batch", "DataKind", "Split", "Workload"]
-
-
-class DataKind(enum.StrEnum):
-    """Whether batches come from a generator or from a prepared dataset."""
-
-    SYNTHETIC = "synthetic"
-    REAL = "real"
+__all__ = ["Batch", "Split", "Workload"]
 
 
 @dataclass(frozen=True)
@@ -74,35 +66,23 @@ def bag_offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class Workload(Protocol):
-    """A dataset cut to one batch size, every batch reachable by its index."""
+    """A dataset cut to one batch size, every batch reachable by its index.
 
-    @property
-    def name(self) -> str:
-        """The workload's name on the command line."""
+    Attributes:
+        name: On the command line.
+        batch_size: Samples per batch.
+        tables: Names with their rows; each table serves the feature of its own name.
+        dense_columns: Dense features per sample.
+        best_auroc: AUROC of the model that generated the labels, on its own stream; None where labels are real.
+        batch_lookups: Ids per batch over all tables, at most.
+    """
 
-    @property
-    def kind(self) -> DataKind:
-        """Synthetic or real."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch."""
-
-    @property
-    def tables(self) -> tuple[tuple[str, int], ...]:
-        """Table names with their rows; each table serves the feature of its own name."""
-
-    @property
-    def dense_columns(self) -> int:
-        """Dense features per sample."""
-
-    @property
-    def best_auroc(self) -> float | None:
-        """AUROC of the model that generated the labels, on its own stream; None where labels are real."""
-
-    @property
-    def batch_lookups(self) -> int:
-        """Ids per batch over all tables, at most."""
+    name: str
+    batch_size: int
+    tables: tuple[tuple[str, int], ...]
+    dense_columns: int
+    best_auroc: float | None
+    batch_lookups: int
 
     def epoch_rows(self) -> int:
         """Samples of the training split that time per epoch refers to."""

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.console import Console
 
 from workloads import DataError
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, Split
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.progress import Shown
 from workloads.streams.synthetic import SyntheticWorkload
@@ -33,35 +33,30 @@ ALL_TABLES = "all tables"
 def describe_rows(
     folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int, as_json: bool
 ) -> None:
-    """Print a description; arguments are the options of `python -m workloads describe`. Raises what `describe` does."""
-    source = _source(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed)
-    with Shown() as shown:
-        tables = describe(source, batch_size=batch_size, rows=rows, shown=shown)
-    if as_json:
-        found = {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()}
-        Console(soft_wrap=True, markup=False, highlight=False).print(json.dumps(found))
-    else:
-        _show(source, tables, batch_size=batch_size)
+    """Print a description; arguments are the options of `python -m workloads describe`.
 
-
-def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int) -> Source:
-    """The rows to describe. Raises `DataError`: an option is wrong, or there is no such dataset."""
+    Raises:
+        DataError: an option is wrong, there is no such dataset or no row to read, or an id is outside its table.
+    """
     if (folder is None) == (synthetic is None):
         raise DataError("name a prepared directory, or a stream with --synthetic NAME: one of the two")
-    for flag, number in (("--batch-size", batch_size), ("--rows", rows)):
-        if number is not None and number < 1:
-            raise DataError(f"{flag} {number}: must be at least 1")
+    source: Source
     if folder is not None:
         found = find_prepared(folder)
         if len(found) > 1:
             raise DataError(f"{folder} holds several datasets: name one, {' or '.join(map(str, found.values()))}")
-        return PreparedWorkload.open(*found.values(), batch_size=1)
-    if rows is None:
+        source = PreparedWorkload.open(*found.values(), batch_size=1)
+    elif rows is None:
         raise DataError(f"--synthetic {synthetic} needs --rows: a whole epoch is long, as in --rows 1000000")
-    try:
-        return SyntheticWorkload.create(str(synthetic), batch_size=batch_size, seed=seed)
-    except ValueError as error:
-        raise DataError(f"--synthetic {synthetic}: {error}") from error
+    else:
+        source = SyntheticWorkload.create(str(synthetic), batch_size=batch_size, seed=seed)
+    with Shown() as shown:
+        tables = describe(source, batch_size=batch_size, rows=rows, shown=shown)
+    if as_json:
+        records = {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()}
+        Console(soft_wrap=True, markup=False, highlight=False).print(json.dumps(records))
+    else:
+        _show(source, tables, batch_size=batch_size)
 
 
 def describe(source: Source, *, batch_size: int, rows: int | None, shown: Shown) -> dict[str, pd.DataFrame]:
@@ -137,19 +132,15 @@ def _tables(tables: Sequence[tuple[str, int]], counts: Sequence[Ints]) -> pd.Dat
                 "rows": rows,
                 "accesses": int(falling.sum()),
                 "distinct": falling.size,
-                "once": _share(int(np.count_nonzero(falling == 1)), falling.size),
-                **{f"top_{100 * share:g}": top_share(falling, share) for share in TOP_SHARES},
+                **{f"top_{100 * share:g}": _top_share(falling, share) for share in TOP_SHARES},
             }
             for name, rows, falling in (together, *named)
         ]
     )
 
 
-def top_share(falling: Ints, share: float) -> float | None:
-    """Share of accesses to the most frequent ids, this share of the ids seen, rounded up; None without ids.
-
-    `falling` are the accesses of each id seen, int64 `[ids]`, the most frequent first.
-    """
+def _top_share(falling: Ints, share: float) -> float | None:
+    """Share of accesses to the most frequent of the ids seen, this share of them, rounded up; None without ids."""
     top = math.ceil(round(falling.size * share, 6))  # 0.1 * 30 is not quite 3
     return _share(int(falling[:top].sum()), int(falling.sum()))
 
@@ -206,7 +197,7 @@ def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int)
     """Print a description within 80 columns."""
     console = Console(markup=False, highlight=False)
     splits, tables, windows = found["splits"], found["tables"].set_index("table"), found["windows"]
-    kind = "synthetic stream" if source.kind is DataKind.SYNTHETIC else "prepared data"
+    kind = "synthetic stream" if isinstance(source, SyntheticWorkload) else "prepared data"
     console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
 
     def show(title: str, table: pd.DataFrame, note: str) -> None:
@@ -218,8 +209,7 @@ def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int)
     unseen = "unseen: share of accesses to rows not accessed in the training rows read"
     show("Splits", splits.set_index("split"), unseen)
     tops = [f"top_{100 * share:g}" for share in TOP_SHARES]
-    once = "distinct: ids seen; once: share of them seen once"
-    show("Tables (training rows read)", tables.drop(columns=tops), once)
+    show("Tables (training rows read)", tables.drop(columns=tops), "distinct: ids seen")
     top = "top: share of accesses to so many per cent of the ids seen, the most frequent, rounded up to whole ids"
     show("Skew (training rows read)", tables[tops], top)
     if windows.empty:

@@ -4,6 +4,7 @@ import enum
 import hashlib
 import shlex
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workloads import DataError
 from workloads.schema import DATASETS, Split
 
-VERSION = 2
 MANIFEST = "manifest.json"
 COUNTS = "counts.npy"
 DATASET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -92,10 +92,10 @@ class Settings(_Record):
         table_rows: Largest size of a table of hashed ids; None for the sizes that the dataset has.
     """
 
-    min_count: int = 1
-    skip_bad_rows: int = 0
+    min_count: int = Field(default=1, ge=1)
+    skip_bad_rows: int = Field(default=0, ge=0)
     ids: IdRule = IdRule.RANK
-    table_rows: int | None = None
+    table_rows: int | None = Field(default=None, ge=1, lt=2**31)
 
 
 class Manifest(_Record):
@@ -110,7 +110,7 @@ class Manifest(_Record):
         inputs: Raw files, in time order; `files` are the arrays.
     """
 
-    version: int = VERSION
+    version: Literal[2] = 2
     dataset: str = Field(pattern=DATASET_NAME)
     label: str
     columns: tuple[ColumnRecord, ...]
@@ -161,19 +161,13 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(f"{path} cannot be read ({error.strerror}). Make it: {command}") from error
     again = f"Make the data again: {command}"
     try:
-        version = _Version.model_validate_json(text).version
-        if version != VERSION:
-            raise DataError(f"{path} has version {version}; this program reads version {VERSION}. {again}")
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DataError(f"{path} is damaged ({where}: {first['msg']}). {again}") from error
-    missing = set(DATA_FILES) - {file.name for file in manifest.files} | set(Split) - set(manifest.splits)
-    if missing:
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {again}")
-    if strange := {file.name for file in manifest.files} - set(DATA_FILES):
-        raise DataError(f"{path} names {', '.join(sorted(strange))}, which are no files of a dataset. {again}")
+        raise DataError(f"{path} is of another version, or damaged ({where}: {first['msg']}). {again}") from error
+    if {file.name for file in manifest.files} != set(DATA_FILES) or set(manifest.splits) != set(Split):
+        raise DataError(f"{path} does not name the files and splits of a dataset. {again}")
     return manifest
 
 
@@ -191,7 +185,3 @@ def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
     renamed = manifest is not None and folder.name != manifest.dataset  # there may be a sound one of the name
     words += ["--overwrite"] * (folder.exists() and not renamed)
     return shlex.join(words)
-
-
-class _Version(BaseModel):
-    version: int

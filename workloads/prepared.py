@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workloads import DataError
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, Split
 from workloads.manifest import (
     COUNTS,
     MANIFEST,
@@ -47,7 +47,6 @@ class PreparedWorkload:
         arrays: The mapped files by split; `max_table_rows` does not apply to them.
     """
 
-    kind = DataKind.REAL
     best_auroc: float | None = None
 
     def __init__(self, folder: Path, manifest: Manifest, *, batch_size: int, max_table_rows: int | None = None) -> None:
@@ -164,11 +163,14 @@ class PreparedWorkload:
 def find_prepared(data_dir: Path) -> dict[str, Path]:
     """Prepared datasets by name: `data_dir` itself, or those of its subdirectories that hold a manifest.
 
+    One that is being prepared is left out.
+
     Raises:
         DataError: nothing is there, two directories hold the same dataset, or a manifest cannot be read.
     """
     try:
-        folders = [folder for folder in (data_dir, *_entries(data_dir)) if (folder / MANIFEST).exists()]
+        inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
+        folders = [each for each in (data_dir, *inside) if TEMPORARY not in each.name and (each / MANIFEST).exists()]
     except OSError as error:
         raise DataError(f"{error.filename} cannot be looked at ({error.strerror}): get the right to read it") from error
     if data_dir in folders:
@@ -185,28 +187,20 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
     return found
 
 
-def _entries(data_dir: Path) -> list[Path]:
-    """Folders that may hold prepared datasets; one that is being prepared is left out."""
-    return sorted(e for e in data_dir.iterdir() if TEMPORARY not in e.name) if data_dir.is_dir() else []
-
-
 def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:
     """Map one file after checking its size, and that its header says what the manifest says."""
     path = folder / name
     remedy = f"Make the data again: {prepare_command(folder, manifest)}"
     size = next(record.bytes for record in manifest.files if record.name == name)
+    shape, dtype = manifest.array(name)
     try:
         found = path.stat().st_size
-        array: npt.NDArray[np.generic] | None = np.load(path, mmap_mode="r") if found == size else None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}). {remedy}") from error
-    except ValueError as error:
-        raise DataError(f"{path} is not an array file ({error}). {remedy}") from error
-    if array is None:
-        raise DataError(f"{path} has {found} bytes, expected {size}. {remedy}")
-    shape, dtype = manifest.array(name)
-    if (array.shape, array.dtype) != (shape, dtype):
-        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}. {remedy}")
+        array: npt.NDArray[np.generic] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read ({error}). {remedy}") from error
+    if (found, array.shape, array.dtype) != (size, shape, dtype):
+        holds = f"{found} bytes of {array.dtype} {array.shape}, expected {size} of {dtype} {shape}"
+        raise DataError(f"{path} has {holds}. {remedy}")
     return array
 
 

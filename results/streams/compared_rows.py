@@ -91,10 +91,9 @@ def draw_rows(dataset: str, *, rows: int, seed: int) -> Rows:
     workload = SyntheticWorkload.create(dataset, batch_size=rows, seed=seed)
     ids = workload.batch(0).features.values().view(len(workload.tables), rows).numpy()
     # A missing dense value and one cut at 0 look alike. Far above 0 nothing is cut, and what is missing is still 0.
-    source = workload._source
-    columns = source.profile.dense
-    source._dense = DenseSampler([replace(column, mean=_FAR) for column in columns.values()])
-    gaps = source.draw(STREAMS[Split.TRAIN], 0, rows).dense == 0
+    columns = workload.profile.dense
+    workload._dense = DenseSampler([replace(column, mean=_FAR) for column in columns.values()])
+    gaps = workload.draw(STREAMS[Split.TRAIN], 0, rows).dense == 0
     tables = [name for name, _ in workload.tables]
     rank_0 = [int(workload._scrambler.table_ids(number, np.zeros(1, np.int64))[0]) for number in range(len(tables))]
     return Rows(

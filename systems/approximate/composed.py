@@ -198,13 +198,16 @@ def _mode(group: Group) -> str:
 
 
 class ComposedSystem(CountedSystem):
-    """A system of composed tables. Subclasses say the `definition`, and `part` where the parameters are not in TBEs.
+    """A system of composed tables. Subclasses set `composition`, and `part` where the parameters are not in TBEs.
 
     `by_definition` builds the reference for verification: plain PyTorch, slow, larger than the tables.
     """
 
     whole_below: ClassVar[int] = 1_000
     """Tables with fewer rows stay whole, as do tables whose composition would have no fewer parameters."""
+
+    composition: ClassVar[type[Composition]]
+    """Composition of the large tables; the system's only parameter is its `size`."""
 
     part: ClassVar[type[TBEPart | DefinitionPart]] = TBEPart
 
@@ -225,18 +228,13 @@ class ComposedSystem(CountedSystem):
         self._part_of_table = {t.name: (part, i) for part in parts for i, t in enumerate(part.group.tables)}
 
     @classmethod
-    @abstractmethod
-    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
-        """Composition of the large tables; `choice` has a value for every parameter, the first is its `size`."""
-
-    @classmethod
     def compositions_of(cls, spec: SystemSpec) -> dict[str, Composition]:
         """Composition of every table, by table name."""
-        choice = {name: spec.parameters.get(name, values[0]) for name, values in cls.variants.items()}
-        composed, size = cls.definition(choice), int(next(iter(choice.values())))
+        ((parameter, sizes),) = cls.variants.items()
+        size = int(spec.parameters.get(parameter, sizes[0]))
         made: dict[str, Composition] = {}
         for table in spec.tables:
-            composition, whole = composed(table, size), Whole(table)
+            composition, whole = cls.composition(table, size), Whole(table)
             smaller = table.num_embeddings >= cls.whole_below and composition.elements < whole.elements
             made[table.name] = composition if smaller else whole
         return made

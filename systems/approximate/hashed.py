@@ -1,6 +1,6 @@
 """The hashing trick: ids share a row, chosen by a hash of the id. Source: arXiv 0902.2206."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -61,8 +61,5 @@ class Hashed(ComposedSystem):
         "way to fewer bytes, paid for in quality."
     )
     variants = {"compression": ("4", "16", "64")}
+    composition = HashedRows
     part = HashedPart
-
-    @classmethod
-    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
-        return HashedRows

@@ -1,6 +1,6 @@
 """The quotient-remainder trick: a row is combined from two rows of two small matrices. Source: arXiv 1909.02107."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -37,28 +37,13 @@ class QuotientRemainder(Composition):
         return {"quotient": quotient, "remainder": 1 + uniform(*shapes["remainder"], bound=0.5, generator=generator)}
 
 
-class SummedQuotientRemainder(QuotientRemainder):
-    """The sum of both rows, which are drawn with half the variance of a row of a whole table."""
-
-    def combine(self, rows: Sequence[Tensor]) -> Tensor:
-        quotient, remainder = rows
-        return quotient + remainder
-
-    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        bound = (2 * self.rows) ** -0.5
-        return {name: uniform(*shape, bound=bound, generator=generator) for name, shape in self.shapes.items()}
-
-
 class QR(ComposedSystem):
     """Large tables, each composed of two small ones."""
 
     about = (
-        "Large tables as the products or sums of two small ones, by quotient and remainder of the id, in GPU memory: "
-        "few bytes, and still a row of its own for every id."
+        "Large tables as the products of two small ones, by quotient and remainder of the id, in GPU memory: few "
+        "bytes, and still a row of its own for every id."
     )
-    variants = {"collisions": ("4", "16", "64"), "combine": ("mult", "add")}
+    variants = {"collisions": ("4", "16", "64")}
+    composition = QuotientRemainder
     whole_below = 200  # the default of --qr-threshold in facebookresearch/dlrm
-
-    @classmethod
-    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
-        return QuotientRemainder if choice["combine"] == "mult" else SummedQuotientRemainder

@@ -109,8 +109,5 @@ class TTRec(ComposedSystem):
         "and the most work for a row."
     )
     variants = {"rank": ("16", "8", "32")}
+    composition = TensorTrain
     part = TrainsPart
-
-    @classmethod
-    def definition(cls, choice: Mapping[str, str]) -> type[Composition]:
-        return TensorTrain

@@ -18,8 +18,7 @@ from systems.answers import (
     knowledge,
     total_of,
 )
-from systems.colossalai_cache.cache import BagCache
-from systems.colossalai_cache.library import missing
+from systems.colossalai_cache.cache import BagCache, missing
 from systems.contract import EmbeddingSystem
 from systems.features import FeatureGroups, Group
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
@@ -162,7 +161,8 @@ class ColossalAICache(EmbeddingSystem):
             ratio = math.ceil(10_000 * rows / cache.group.rows) / 10_000
             smallest = f"the smallest cache ratio that works for it is {ratio:.4f}"
         else:
-            needed = _budget_for(spec, cache.group, rows)
+            share = (rows - 1) * _slot_bytes(spec, cache.group)
+            needed = _least_device_bytes(spec) - (-share * spec.rows // cache.group.rows)
             smallest = f"the smallest budget that works for it is {needed:,} bytes ({needed / 2**30:.3f} GiB)"
         return (
             f"a batch has {rows:,} distinct rows, ColossalAI's cache {slots:,} slots and no way beside them: {smallest}"
@@ -193,9 +193,3 @@ def _slots_of(spec: SystemSpec, group: Group) -> int:
         return max(1, int(rows * spec.budget.ratio))
     share = (spec.budget.total_bytes - _least_device_bytes(spec)) * rows // spec.rows
     return min(rows, 1 + share // _slot_bytes(spec, group))
-
-
-def _budget_for(spec: SystemSpec, group: Group, slots: int) -> int:
-    """The smallest byte budget that gives a cache this number of slots."""
-    share = (slots - 1) * _slot_bytes(spec, group)
-    return _least_device_bytes(spec) + -(-share * spec.rows // group.rows)

@@ -224,8 +224,7 @@ def tbe_placement(tbes: Sequence[TBE], *, host_rows_are: Tier) -> Placement:
     label = " + ".join(_LOCATIONS[name] for name in sorted(locations))
     offloads = locations != {"DEVICE"}
     if offloads:
-        mapped = {bool(tbe.uvm_host_mapped) for tbe in tbes}
-        label += " (host-mapped)" if mapped == {True} else " (managed)" if mapped == {False} else " (mixed)"
+        label += " (host-mapped)" if all(tbe.uvm_host_mapped for tbe in tbes) else " (managed)"
     return Placement(label=label, offloads=offloads)
 
 

@@ -72,7 +72,6 @@ class RocksDBStore:
     """
 
     def __init__(self, directory: Path, *, records: int, memory_bytes: int) -> None:
-        self._directory = directory
         self._key = np.dtype(">u4" if records <= 1 << 32 else ">u8")
         self._memtable_bytes = max(64 << 10, memory_bytes * _MEMTABLE_PERCENT // 100)
         self._cache = Cache(0)
@@ -85,18 +84,22 @@ class RocksDBStore:
         self._rocksdb.set_write_options(unlogged)
         self._table_options = families["default"]
         self._readers = pool_of(_READERS, "rocksdb_read")
-        self._bulk: _BulkFile | None = None
+        self._loading: SstFileWriter | None = None
+        self._loaded, self._next = str(directory / "loaded.sst"), 0
 
     def load(self, start: int, records: Bytes) -> None:
-        """Write records `[n, bytes]` from number `start` on, past the memtables, into files of their own."""
-        for at in range(0, len(records), _WRITTEN_RECORDS):
-            part = records[at : at + _WRITTEN_RECORDS]
-            if self._bulk is not None and not self._bulk.takes(start + at):
+        """Write records `[n, bytes]` from number `start` on, past the memtables, into table files of ascending ones."""
+        for first in range(start, start + len(records), _WRITTEN_RECORDS):
+            part = records[first - start : first - start + _WRITTEN_RECORDS]
+            if self._loading is not None and (first < self._next or self._loading.file_size() >= _BULK_FILE_BYTES):
                 self.settle()
             with _full_drive():
-                if self._bulk is None:
-                    self._bulk = _BulkFile(self._table_options, self._directory)
-                self._bulk.append(start + at, self._keys(np.arange(start + at, start + at + len(part))), part)
+                if self._loading is None:
+                    self._loading = SstFileWriter(self._table_options)
+                    self._loading.open(self._loaded)
+                self._next = first + len(part)
+                keys = self._keys(np.arange(first, self._next))
+                deque(map(self._loading.__setitem__, keys, _values(part)), maxlen=0)
 
     def resize(self, memory_bytes: int) -> None:
         """Hold so much in memory from now on; the block cache gives or takes the difference."""
@@ -105,10 +108,13 @@ class RocksDBStore:
 
     def settle(self) -> None:
         """Take in what was loaded."""
-        bulk, self._bulk = self._bulk, None
-        if bulk is not None:
+        loading, self._loading = self._loading, None
+        if loading is not None:
             with _full_drive():
-                bulk.ingest(self._rocksdb)
+                loading.finish()
+                moved = IngestExternalFileOptions()
+                moved.set_move_files(True)
+                self._rocksdb.ingest_external_file([self._loaded], moved)
 
     def read(self, numbers: Int64s, size: int, take: Callable[[slice, Bytes], None]) -> None:
         """Read records of `size` bytes by number, `[n]`, ascending; what was never written is zeros.
@@ -148,31 +154,6 @@ class RocksDBStore:
 
     def _keys(self, numbers: Int64s) -> list[Any]:
         return _values(numbers.astype(self._key)[:, None].view(np.uint8))
-
-
-class _BulkFile:
-    """A table file that takes ascending records and is handed over to RocksDB whole."""
-
-    def __init__(self, options: Options, directory: Path) -> None:
-        self._path = directory / "loaded.sst"
-        self._writer = SstFileWriter(options)
-        self._writer.open(str(self._path))
-        self._next = 0
-
-    def takes(self, start: int) -> bool:
-        """Whether records from this number on may follow those that it has."""
-        return start >= self._next and self._writer.file_size() < _BULK_FILE_BYTES
-
-    def append(self, start: int, keys: list[Any], records: Bytes) -> None:
-        """Write records from number `start` on."""
-        deque(map(self._writer.__setitem__, keys, _values(records)), maxlen=0)
-        self._next = start + len(keys)
-
-    def ingest(self, rocksdb: Rdict) -> None:
-        self._writer.finish()
-        moved = IngestExternalFileOptions()
-        moved.set_move_files(True)
-        rocksdb.ingest_external_file([str(self._path)], moved)
 
 
 def _options(cache: Cache, **sizes: int) -> tuple[Options, dict[str, Options]]:

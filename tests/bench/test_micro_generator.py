@@ -50,14 +50,13 @@ class Made:
 
 def random_words(workload: SyntheticWorkload) -> int:
     """Random words that a batch takes; Philox makes four per step of its counter."""
-    source = workload._source
     made: list[np.random.Philox] = []
 
     def generator(*arguments: int) -> np.random.Philox:
-        made.append(type(source).generator(source, *arguments))
+        made.append(SyntheticWorkload.generator(workload, *arguments))
         return made[-1]
 
-    with patch.object(source, "generator", generator):
+    with patch.object(workload, "generator", generator):
         workload.batch(0)
     return 4 * int(made[-1].state["state"]["counter"][0])
 

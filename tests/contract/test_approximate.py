@@ -34,7 +34,7 @@ from systems.contract import (
 from systems.reference import ReferenceSystem
 
 CPU = torch.device("cpu")
-VARIANTS = ["hashed", "qr", "qr[combine=add]", "tt_rec[rank=8]"]
+VARIANTS = ["hashed", "qr", "tt_rec[rank=8]"]
 SIZES = [
     "hashed[compression=16]",
     "hashed[compression=64]",

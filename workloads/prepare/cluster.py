@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 from workloads import DataError
@@ -14,41 +13,19 @@ Progress = Callable[[str, int, int], None]
 steps; 0 where it is not known."""
 
 
-class Meter:
-    """Adds up how far the tasks of a step are, and reports the sum; `totals` has the bytes or rows of each task."""
-
-    def __init__(self, step: str, totals: Sequence[int], progress: Progress) -> None:
-        self._step, self._totals, self._progress = step, totals, progress
-        self._done = [0] * len(totals)
-        self._report()
-
-    def advance(self, position: int, done: int) -> None:
-        """Take note of how far the task at this position is."""
-        self._done[position] = done
-        self._report()
-
-    def finish(self, position: int) -> None:
-        """Take the task at this position for done: one that runs elsewhere does not say how far it is."""
-        self._done[position] = self._totals[position]
-        self._report()
-
-    def _report(self) -> None:
-        self._progress(self._step, sum(self._done), sum(self._totals))
-
-
 CONNECT_S = 10
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def run_here(
-    function: Callable[[Task, Advance], Result], tasks: Sequence[Task], meter: Meter, *, at_once: int
+    function: Callable[[Task, Advance], Result], tasks: Sequence[Task], told: Sequence[Advance], *, at_once: int
 ) -> list[Result]:
     """Run tasks that do not depend on each other here; results come in order, the first error ends the step.
 
-    `at_once` is 1 for tasks that use all cores themselves. A task skips what an earlier run has finished.
+    `told` has one for each task. `at_once` is 1 for tasks that use all cores themselves. A task skips what an earlier
+    run has finished.
     """
-    told = [partial(meter.advance, position) for position in range(len(tasks))]
     if at_once == 1:  # not in a pool: a Ctrl-C must not wait for the task
         return list(map(function, tasks, told))
     with ThreadPoolExecutor(at_once) as pool:
@@ -78,8 +55,10 @@ class OnCluster:
             self.close()
             raise DataError(f"the Dask scheduler at {address} has no workers: start some with dask worker {address}")
 
-    def run(self, function: Callable[[Task, Advance], Result], tasks: Sequence[Task], meter: Meter) -> list[Result]:
-        """Run the tasks of a step on the workers; as `run_here`, but the meter is told of whole tasks only."""
+    def run(
+        self, function: Callable[[Task, Advance], Result], tasks: Sequence[Task], finish: Callable[[int], None]
+    ) -> list[Result]:
+        """Run the tasks of a step on the workers; as `run_here`, but `finish` is told of whole tasks, by position."""
         from distributed import KilledWorker
 
         futures = self._client.map(function, tasks, [_unheard] * len(tasks), pure=False)
@@ -87,7 +66,7 @@ class OnCluster:
         try:
             for position, future in enumerate(futures):  # in order, so that the first bad file is the one reported
                 results.append(future.result())
-                meter.finish(position)
+                finish(position)
         except KilledWorker as error:
             raise DataError(
                 f"workers died at their task ({error}): give them more memory than --memory says, and run again"

@@ -4,8 +4,6 @@ A dataset of the user's own is described by a TOML file.
 """
 
 import enum
-import hashlib
-import json
 import math
 import re
 import tomllib
@@ -23,7 +21,6 @@ from workloads import DataError
 from workloads.manifest import DATASET_NAME, FileRecord
 from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, SCHEMAS, DatasetSchema, Split
 
-LARGEST_INTEGER = 10**18 - 1
 LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
@@ -106,20 +103,20 @@ class RawFormat:
     """Layout of the raw rows of a dataset.
 
     Attributes:
-        columns: All of them: in file order for text, found by name in Parquet and where `named` says so.
-        header: Whether the first line of every file names the columns.
-        named: Whether columns are found by the names in the header, in any order and among others.
+        columns: All of them: in file order for text without a header, else found by name, in any order, among others.
+        header: Whether the first line of every text file names the columns.
         quote: One byte around fields that hold the separator, or None where quotes are plain characters.
         fractions: Split of a dataset that has no published one.
+        schema_file: The file that describes the dataset; None for a known one.
     """
 
     dataset: str
     columns: tuple[RawColumn, ...]
     separator: bytes
     header: bool = False
-    named: bool = False
     quote: bytes | None = None
     fractions: Fractions | None = None
+    schema_file: FileRecord | None = None
 
     @cached_property
     def used(self) -> tuple[RawColumn, ...]:
@@ -146,14 +143,6 @@ class RawFormat:
         """The column that rows are ordered by, if one is."""
         return next((column for column in self.columns if column.kind is Kind.TIME), None)
 
-    @property
-    def fingerprint(self) -> str:
-        """Equal for formats that read the same values from a file."""
-        words = [[column.name, column.kind] for column in self.columns]
-        quote = self.quote.decode() if self.quote else None
-        facts = json.dumps([words, self.separator.decode(), self.header, self.named, quote])
-        return hashlib.sha256(facts.encode()).hexdigest()
-
 
 def _criteo(schema: DatasetSchema) -> RawFormat:
     integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in schema.dense)
@@ -163,14 +152,10 @@ def _criteo(schema: DatasetSchema) -> RawFormat:
 
 def _avazu() -> RawFormat:
     numbered = {"C1", "banner_pos", "device_type", "device_conn_type"}
-    first: Sequence[RawColumn] = [
-        RawColumn("id", Kind.IGNORED),
-        RawColumn("click", Kind.LABEL),
-        RawColumn("hour", Kind.IGNORED),
-    ]
+    first = (RawColumn("id", Kind.IGNORED), RawColumn("click", Kind.LABEL), RawColumn("hour", Kind.IGNORED))
     ids = (
-        RawColumn(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
-        for n, rows in AVAZU.categorical
+        RawColumn(name, Kind.CATEGORICAL_INTEGER if name in numbered else Kind.CATEGORICAL_HEX, rows)
+        for name, rows in AVAZU.categorical
     )
     integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
     return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
@@ -240,18 +225,16 @@ class _Schema(BaseModel):
     split: Fractions = Fractions()
 
 
-def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
-    """The format that a schema file describes, and the file by its content.
+def read_schema(path: Path) -> RawFormat:
+    """The format that a schema file describes.
 
     Raises:
         DataError: the file cannot be read, is not TOML, or does not describe a dataset.
     """
     try:
-        content = path.read_bytes()
+        schema = _Schema.model_validate(tomllib.loads(path.read_bytes().decode()))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        schema = _Schema.model_validate(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a TOML file: {error}") from error
     except ValidationError as error:
@@ -261,16 +244,15 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
     problem = _problem(schema)
     if problem:
         raise DataError(f"{path}: {problem}: put the schema file right")
-    raw = RawFormat(
+    return RawFormat(
         dataset=schema.name,
         columns=tuple(schema.column),
         separator=schema.separator.encode(),
         header=schema.header,
-        named=schema.header,
         quote=schema.quote.encode() or None,
         fractions=schema.split,
+        schema_file=FileRecord.of(path),
     )
-    return raw, FileRecord(name=path.name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _problem(schema: _Schema) -> str:

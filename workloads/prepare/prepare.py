@@ -29,12 +29,12 @@ from workloads.manifest import (
     SplitRecord,
     TableRecord,
 )
-from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
+from workloads.prepare.cluster import Advance, OnCluster, Progress, Result, Task, run_here
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
 from workloads.prepare.values import too_many_bad_rows
-from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
+from workloads.prepare.vocabulary import Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,
     Finished,
@@ -59,7 +59,6 @@ def prepare(
     restart: bool = False,
     memory: MemoryBudget | None = None,
     scheduler: str | None = None,
-    schema_file: FileRecord | None = None,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
@@ -75,7 +74,6 @@ def prepare(
         restart: Forget what an earlier run has finished.
         memory: Bound on resident memory, of this process or of each worker of the cluster.
         scheduler: Address of a Dask scheduler whose workers do the work; None for this process.
-        schema_file: Of a format of the user's own.
         progress: Called while it works.
 
     Raises:
@@ -99,7 +97,7 @@ def prepare(
         with work_folder(work, restart=restart, target=target):
             _check_target(target, overwrite=overwrite)  # again: it may have been put back
             job = Job(raw, settings, memory, work)
-            manifest, made = _Build(job, tuple(inputs), cluster, schema_file, progress).run()
+            manifest, made = _Build(job, tuple(inputs), cluster, progress).run()
             _check_target(target, overwrite=overwrite)  # another may have been put there meanwhile
             publish(made, target, work=work)
     except OSError as error:
@@ -115,10 +113,6 @@ def prepare(
 
 
 def _check_settings(settings: Settings, raw: RawFormat) -> None:
-    if settings.min_count < 1 or settings.skip_bad_rows < 0:
-        raise DataError("--min-count must be at least 1 and --skip-bad-rows at least 0")
-    if settings.table_rows is not None and not 1 <= settings.table_rows <= MOST_ROWS:
-        raise DataError(f"--table-rows must be from 1 to {MOST_ROWS}")
     if settings.table_rows is not None and settings.ids is IdRule.RANK:
         raise DataError("--table-rows bounds tables of hashed ids: add --ids hashed")
     if settings.min_count > 1 and settings.ids is IdRule.HASHED:
@@ -160,13 +154,12 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 class _Build:
     """One preparation, from raw files in time order to a folder that only needs to be put in place.
 
-    Tasks run on `cluster`, or in this process. `schema_file` described the columns of a dataset of the user's own.
+    Tasks run on `cluster`, or in this process.
     """
 
     job: Job
     inputs: tuple[Path, ...]
     cluster: OnCluster | None
-    schema_file: FileRecord | None
     progress: Progress
 
     def run(self) -> tuple[Manifest, Path]:
@@ -274,7 +267,7 @@ class _Build:
             split_rule=f"{split_rule}; input files in the order given",
             skipped_rows=sum(len(note["problems"]) for note in notes),
             settings=self.job.settings,
-            schema_file=self.schema_file,
+            schema_file=raw.schema_file,
             inputs=tuple(
                 InputRecord(name=path.name, bytes=note["bytes"], sha256=note["sha256"], rows=note["rows"])
                 for path, note in zip(self.inputs, notes, strict=True)
@@ -292,10 +285,17 @@ class _Build:
         each: bool = False,
     ) -> list[Result]:
         """Run a step; `each` task uses one core, so that several run at a time."""
-        meter = Meter(what, totals, self.progress)
+        done = [0] * len(tasks)
+
+        def advance(position: int, amount: int) -> None:
+            done[position] = amount
+            self.progress(what, sum(done), sum(totals))
+
+        self.progress(what, 0, sum(totals))
         if self.cluster is not None:
-            return self.cluster.run(function, tasks, meter)
-        return run_here(function, tasks, meter, at_once=threads() if each else 1)
+            return self.cluster.run(function, tasks, lambda position: advance(position, totals[position]))
+        told = [partial(advance, position) for position in range(len(tasks))]
+        return run_here(function, tasks, told, at_once=threads() if each else 1)
 
 
 def _id_rule(settings: Settings) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import polars as pl
+from pydantic import TypeAdapter
 
 from workloads import DataError
 from workloads.prepare.cluster import Advance
@@ -28,7 +29,7 @@ from workloads.prepare.text import TextRows
 from workloads.prepare.values import RowChecks
 from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
-LAYOUT = 5  # of a staging folder: a change makes finished ones worthless
+LAYOUT = 6  # of a staging folder: a change makes finished ones worthless
 COUNTED_LAYOUT = 1  # of a counting folder
 DATA, INDEX = "data", "index.json"
 
@@ -69,19 +70,7 @@ class StagedBlock(NamedTuple):
 
 def staged_blocks(folder: Path) -> list[StagedBlock]:
     """The blocks of what `stage` wrote, in order."""
-
-    def stored(place: list[Any]) -> Stored:
-        return Stored(folder / DATA, *place[1:])
-
-    def staged(dictionary: list[Any], codes: list[Any], missing: int, missing_first: int) -> StagedIds:
-        values, counts, first, start = dictionary
-        distinct = SortedIds(stored(values), stored(counts), stored(first), start)
-        return StagedIds(distinct, stored(codes), missing, missing_first)
-
-    return [
-        StagedBlock(start, rows, minimum, stored(labels), [*map(stored, dense)], [staged(*places) for places in ids])
-        for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
-    ]
+    return TypeAdapter(list[StagedBlock]).validate_json((folder / INDEX).read_bytes())
 
 
 def stage(job: Job, path: Path, advance: Advance) -> Finished:
@@ -94,7 +83,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         before = identity(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    folder = job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}"
+    folder = job.work / f"staged-{key_of(LAYOUT, job.raw, before)}"
 
     def fill(made: Path) -> dict[str, Any]:
         checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
@@ -109,7 +98,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
             raise DataError(f"{path} changed while it was read: prepare it again once it is complete")
-        (made / INDEX).write_text(json.dumps(columns.blocks, default=lambda path: path.name))
+        (made / INDEX).write_text(json.dumps(columns.blocks, default=str))
         read = {"bytes": file.bytes_read, "sha256": file.sha256, "rows": columns.rows}
         return read | {"problems": checks.problems, "times": columns.times}
 

@@ -9,7 +9,7 @@ import polars as pl
 from workloads import DataError
 from workloads.prepare.formats import Kind, RawColumn, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
-from workloads.prepare.values import RowChecks, typed
+from workloads.prepare.values import RowChecks, refusal, typed
 
 # So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20
@@ -119,10 +119,8 @@ class TextRows:
             raise _BadLine(f"{len(fields)} columns found, {separated}")
         if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
             raise _BadLine("the header again: were files joined? Leave out all headers but the first")
-        for column, text in zip(self.raw.columns, fields, strict=True):
-            if not column.kind.accepts(text):
-                note = "" if text.isascii() else " (not plain text: is the file packed or in another encoding?)"
-                raise _BadLine(f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}")
+        if problem := refusal(self.raw.columns, fields):
+            raise _BadLine(problem)
         return fields
 
     def _quoted(self, text: bytes) -> bool:
@@ -141,24 +139,16 @@ class TextRows:
         return [field.encode("latin-1") for field in fields]
 
     def _take_header(self, line: bytes) -> None:
-        """Check the first line; where columns go by name, put them in the order of this file."""
+        """Check the first line, which names the columns, and put them in the order of this file."""
         try:
             names = [field.decode(errors="replace") for field in self._split(line)]
         except _BadLine as problem:
             raise DataError(f"{self.file.path}:1: {problem}: put the header right") from problem
-        expected = [column.name for column in self.raw.columns]
-        if not self.raw.named:
-            if names != expected:
-                header = self.raw.separator.decode().join(expected)
-                raise DataError(
-                    f"{self.file.path}:1: found {_shown(line)}, expected the header; make this the first line: {header}"
-                )
-            return
         missing = [column.name for column in self.raw.used if column.name not in names]
         if missing:
             raise DataError(
                 f"{self.file.path}:1: no column {', '.join(missing)} among {', '.join(names)[:300]} "
-                f"(separated by {_words(self.raw.separator)}): put the schema file or the header right"
+                f"(separated by {_words(self.raw.separator)}): put the header, or the schema file, right"
             )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -190,7 +180,3 @@ def _cut(block: TextBlock) -> Iterator[TextBlock]:
 
 def _words(separator: bytes) -> str:
     return _SEPARATORS.get(separator, repr(separator.decode()))
-
-
-def _shown(field: bytes) -> str:
-    return repr(field[:60])[1:] + ("..." if len(field) > 60 else "")

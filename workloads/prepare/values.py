@@ -26,8 +26,15 @@ def typed(texts: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame | N
         name = column.name
         if not _all_good(column, texts[name], values[name], longest=longest[name].item() or 0):
             return None
+    casts = {
+        Kind.LABEL: lambda e: e.cast(pl.UInt8),
+        Kind.DENSE_INTEGER: lambda e: e.fill_null(0),
+        Kind.DENSE_FLOAT: lambda e: e.fill_null(0).cast(pl.Float32),
+        Kind.CATEGORICAL_INTEGER: lambda e: e.reinterpret(signed=False),
+    }
+    finished = values.select(casts.get(column.kind, lambda e: e)(pl.col(column.name)) for column in columns)
     strings = [column.name for column in columns if column.kind is Kind.CATEGORICAL_STRING]
-    return finished(values, columns).with_columns(hashed_strings(texts[name]) for name in strings)
+    return finished.with_columns(hashed_strings(texts[name]) for name in strings)
 
 
 def _all_good(column: RawColumn, texts: pl.Series, values: pl.Series, *, longest: int) -> bool:
@@ -46,15 +53,14 @@ def _all_good(column: RawColumn, texts: pl.Series, values: pl.Series, *, longest
     return True
 
 
-def finished(values: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame:
-    """Checked values in the types that staging takes: see `TextRows`."""
-    casts = {
-        Kind.LABEL: lambda e: e.cast(pl.UInt8),
-        Kind.DENSE_INTEGER: lambda e: e.fill_null(0),
-        Kind.DENSE_FLOAT: lambda e: e.fill_null(0).cast(pl.Float32),
-        Kind.CATEGORICAL_INTEGER: lambda e: e.reinterpret(signed=False),
-    }
-    return values.select(casts.get(column.kind, lambda e: e)(pl.col(column.name)) for column in columns)
+def refusal(columns: Sequence[RawColumn], fields: Sequence[bytes]) -> str:
+    """The first field of a row that may not stand in its column, with what may; empty if all may."""
+    for column, field in zip(columns, fields, strict=True):
+        if not column.kind.accepts(field):
+            found = repr(field[:60])[1:] + ("..." if len(field) > 60 else "")
+            note = "" if field.isascii() else " (not plain text: is the file packed or in another encoding?)"
+            return f"column {column.name}: found {found}{note}, expected {column.kind.expected}"
+    return ""
 
 
 def hashed_strings(strings: pl.Series) -> pl.Series:

@@ -1,21 +1,36 @@
 """Synthetic click logs: the table sizes, access skew and click rate of a real dataset, with labels to learn."""
 
+import itertools
+import zlib
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from workloads import DataError
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, Split, bag_offsets
 from workloads.schema import SCHEMAS, DatasetSchema, prefix_of
 from workloads.streams.planted import PlantedModel
-from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
-from workloads.streams.track import Track
-from workloads.streams.tracks import split_name
-from workloads.streams.zipf import RankScrambler
+from workloads.streams.profiles import load_profile
+from workloads.streams.samples import (
+    BIJECTIONS,
+    CALIBRATION,
+    PLANTED,
+    STREAMS,
+    TIMELINE,
+    DenseSampler,
+    Floats,
+    Ints,
+    Samples,
+    uniform_words,
+)
+from workloads.streams.track import KEYS, Table, Track
+from workloads.streams.tracks import MOVING_ROWS, split_name
+from workloads.streams.zipf import RankSampler, RankScrambler
 
 BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
 """AUROC that the planted model of a dataset reaches on its own stream."""
@@ -29,13 +44,21 @@ class SyntheticWorkload:
     Per table, ranks follow a bounded Zipf law with the measured heavy hitters, missing values strike the measured
     groups of columns together, and a bijection scatters ranks over row ids. Where the schema has bags, the first id of
     a bag is such a draw and the others are further draws from the table's law. Every batch has a counter range of its
-    own (Philox): the same in any process, and unlike any other batch. Arguments as of `SampleSource`.
+    own (Philox): the same in any process, and unlike any other batch.
+
+    Args:
+        schema: The dataset to imitate.
+        rows: Rows by table, in the order of the schema.
+        batch_size: Samples per batch.
+        seed: Of all draws.
+        track: How the stream depends on time; None: not at all.
+
+    Attributes:
+        profile: How the dataset is accessed.
 
     Raises:
         DataError: the batch size or the seed is out of range.
     """
-
-    kind = DataKind.SYNTHETIC
 
     def __init__(
         self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None = None
@@ -53,15 +76,24 @@ class SyntheticWorkload:
         self._rows = dict(rows)
         self._seed = seed
         self._track = track
-        self._source = SampleSource(schema=schema, rows=self._rows, batch_size=batch_size, seed=seed, track=track)
-        self._scrambler = RankScrambler(list(self._rows.values()), generator=self._source.generator(BIJECTIONS))
+        self.profile = load_profile(schema.profile, rows=self._rows)
+        self._dense = DenseSampler(list(self.profile.dense.values()))
+        self._sampler = RankSampler([table.law for table in self.profile.tables.values()])
+        self._scrambler = RankScrambler(list(self._rows.values()), generator=self.generator(BIJECTIONS))
+        keys = self.generator(TIMELINE).random_raw((len(rows), KEYS))
+        self._timelines: list[tuple[Track, Table]] = []  # of each table: the track, or one that changes nothing
+        columns = zip(self.profile.tables.values(), keys, schema.categorical, strict=True)
+        for table, words, (_, published) in columns:
+            moves = published >= MOVING_ROWS and table.law.rows > 1
+            own = Table(table.law, int(table.group is not None), words, schema.train_rows)
+            self._timelines.append((track if track and moves else Track(), own))
         self._planted = PlantedModel.calibrated(
-            self._source.draw(CALIBRATION, 0, _CALIBRATION_ROWS),
-            generator=self._source.generator(PLANTED),
+            self.draw(CALIBRATION, 0, _CALIBRATION_ROWS),
+            generator=self.generator(PLANTED),
             ctr=schema.ctr,
             auroc=BEST_AUROC[schema.name],
         )
-        self.best_auroc = self._planted.best_auroc
+        self.best_auroc: float | None = self._planted.best_auroc
 
     @classmethod
     def create(cls, dataset: str, *, batch_size: int, seed: int, max_rows: int | None = None) -> Self:
@@ -115,11 +147,11 @@ class SyntheticWorkload:
         # samples. Beside the result it takes a few chunks of ranks.
         samples = prefix_of(self._schema.train_rows, prefix)
         frequencies: dict[str, Tensor] = {}
-        tables = zip(self._source.profile.tables.items(), self._schema.bag_lengths, strict=True)
-        for number, ((name, table), length) in enumerate(tables):
+        tables = zip(self.profile.tables.items(), self._schema.bag_lengths, self._timelines, strict=True)
+        for number, ((name, table), length, (track, own)) in enumerate(tables):
             accesses = np.empty(self._rows[name], dtype=np.int64)
             draws = np.random.default_rng((self._seed, number, samples))
-            for start, drawn in self._source.tracks[number].shares(self._source.tables[number], samples):
+            for start, drawn in track.shares(own, samples):
                 shares = drawn * (length - table.forced)
                 if start == 0:
                     shares[0] += table.forced
@@ -141,7 +173,58 @@ class SyntheticWorkload:
                 f"batch {index} of the {split} split of {self.name}: "
                 f"there are {count} batches of {self.batch_size} samples, counted from 0"
             )
-        return self._source.draw(STREAMS[split], index, self.batch_size)
+        return self.draw(STREAMS[split], index, self.batch_size)
+
+    def generator(self, stream: int, index: int = 0) -> np.random.Philox:
+        """A generator whose counter range no other stream, index or dataset shares."""
+        size = self.batch_size if stream < CALIBRATION else 0
+        # Typed words: numpy would take a list with a seed above 2**63 by way of floats.
+        return np.random.Philox(
+            key=np.array([self._seed, zlib.crc32(self._schema.name.encode())], dtype=np.uint64),
+            # The lowest word counts a batch's own draws.
+            counter=np.array([0, size, index, stream], dtype=np.uint64),
+        )
+
+    def draw(self, stream: int, index: int, size: int) -> Samples:
+        """Draw `size` samples: batch `index` of one of `STREAMS`, or those of `CALIBRATION`."""
+        tables, groups = len(self.tables), len(self.profile.groups)
+        generator = self.generator(stream, index)
+        # Raw words only: unlike the distributions of numpy, their values are the same in every release.
+        uniform = uniform_words(generator, (tables + groups + 1, size))
+        events = uniform[tables : tables + groups]
+        dense = self._dense.draw(generator, events[self.profile.dense_group])
+        lookups = uniform[:tables].reshape(-1)
+        lengths = np.repeat(np.array(self._schema.bag_lengths, dtype=np.int64)[:, None], size, axis=1)
+        offsets = bag_offsets(lengths)
+        if self._schema.hotness is not None:
+            generator.random_raw(tables * size, output=False)  # lengths were drawn once, and the words are skipped
+            firsts, lookups = lookups, uniform_words(generator, (int(offsets[-1]),))
+            lookups[offsets[:-1]] = firsts
+        starts = offsets[::size].copy()
+        ranks = self._sampler.ranks(lookups, starts)
+        ranks[offsets[:-1].reshape(tables, size)[self._missing(events)]] = 0
+        if self._track:
+            times = np.repeat(np.tile(self._times(stream, index, size), tables), lengths.reshape(-1))  # of every lookup
+            for (track, table), (start, stop) in zip(self._timelines, itertools.pairwise(starts.tolist()), strict=True):
+                track.identify(table, ranks[start:stop], times[start:stop])
+        return Samples(ranks=ranks, lengths=lengths, offsets=offsets, dense=dense, thresholds=uniform[-1])
+
+    def _missing(self, events: Floats) -> npt.NDArray[np.bool_]:
+        """Whether each value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
+        missing = np.zeros((len(self.tables), events.shape[1]), dtype=np.bool_)
+        for number, table in enumerate(self.profile.tables.values()):
+            if table.group is not None:
+                event = events[table.group]
+                np.logical_and(event >= table.forced_from, event < table.forced_below, out=missing[number])
+        return missing
+
+    def _times(self, stream: int, index: int, size: int) -> Ints:
+        """When the samples of a draw happen, counted from the beginning of the training split, int64 `[size]`."""
+        samples = np.arange(size, dtype=np.int64)
+        rows = list(self._schema.splits.values())
+        if stream == CALIBRATION:  # all of the training split, evenly
+            return samples * rows[0] // size
+        return samples + (sum(rows[:stream]) + index * size)
 
 
 def _common_cap(sizes: list[int], *, max_rows: int) -> int:

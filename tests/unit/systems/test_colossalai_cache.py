@@ -111,18 +111,6 @@ def look_up(system: ColossalAICache, *ids: int) -> tuple[int, int, int, int, int
     return found.lookups, found.unique_ids, found.unique_misses, found.lookup_misses, found.rows_written_back
 
 
-def test_dataset_keeps_the_most_frequent_rows_and_counts_what_moves() -> None:
-    frequencies = [1, 9, 2, 8, 3, 7, 4, 6, 5, 0]  # by rank: rows 1 3 5 7 8 6 4 2 0 9
-    system = ColossalAICache(setting(TEN, frequencies=frequencies))
-    assert system.slots == 5
-    # 70 % of 5 slots, rounded up, begin with the rows of the first ranks: 1 3 5 7
-    assert look_up(system, 1, 3, 5, 7, 7) == (5, 4, 0, 0, 0)
-    assert look_up(system, 9, 9) == (2, 1, 1, 2, 0)  # into the slot that is free
-    assert look_up(system, 0) == (1, 1, 1, 1, 1)  # 9 leaves
-    assert look_up(system, 9, 2, 0) == (3, 3, 2, 2, 2)  # 0 is needed: 7 and 5 leave
-    assert look_up(system, 1, 3, 9) == (3, 3, 0, 0, 0)
-
-
 def test_lfu_keeps_the_rows_used_most_and_begins_with_the_frequencies() -> None:
     system = ColossalAICache(setting(TEN, policy="lfu", frequencies=[0, 0, 9, 9, 9, 2, 0, 0, 0, 0]))
     assert look_up(system, 2, 3, 4, 5) == (4, 4, 0, 0, 0)  # counts 10 10 10 3

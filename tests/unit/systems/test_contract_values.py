@@ -33,21 +33,6 @@ def test_budgets_outside_their_range_are_refused() -> None:
                 budget(total_bytes=total)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shapes"),
-    [
-        (OptimizerKind.SGD, {}),
-        (OptimizerKind.ROWWISE_ADAGRAD, {"sum": 1}),
-        (OptimizerKind.ADAGRAD, {"sum": 16}),
-        (OptimizerKind.ADAM, {"exp_avg": 16, "exp_avg_sq": 16}),
-    ],
-)
-def test_optimizer_state_of_a_row(kind: OptimizerKind, shapes: dict[str, int]) -> None:
-    optimizer = SparseOptimizer(kind=kind, lr=0.1)
-    assert optimizer.state_shapes(16) == shapes
-    assert optimizer.state_bytes(16) == 4 * sum(shapes.values())
-
-
 def test_bytes_of_a_setting_by_hand_whose_half_rows_take_two_an_element_and_their_state_still_four() -> None:
     whole, half = table("a", 10, 4), table("b", 3, 8, half=True)
     assert (row_type_of(whole), row_bytes_of(whole)) == (torch.float32, 16)

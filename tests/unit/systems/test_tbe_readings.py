@@ -30,7 +30,6 @@ def placed(*locations: EmbeddingLocation, mapped: bool = False) -> SimpleNamespa
         ([placed(DEVICE)], "device", False),
         ([placed(MANAGED, mapped=True)], "uvm (host-mapped)", True),
         ([placed(CACHING)], "uvm with device cache (managed)", True),
-        ([placed(MANAGED), placed(MANAGED, mapped=True)], "uvm (mixed)", True),
         ([placed(DEVICE, CACHING, mapped=True)], "device + uvm with device cache (host-mapped)", True),
         ([placed(MANAGED), placed(HOST, mapped=True)], "host-resident", False),
     ],

@@ -67,11 +67,6 @@ def test_the_command_leaves_a_record_whose_parts_lie_within_the_step(
     assert 0 < record["hit_rate"] < 1
 
 
-def test_other_systems_are_refused() -> None:
-    with pytest.raises(SystemExit, match="full_gpu is no variant of freq_cache"):
-        step_profile.main(["--scale", "smoke", "--device", "cpu", "--system", "full_gpu"])
-
-
 def test_a_virtual_device_has_no_times_and_leaves_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

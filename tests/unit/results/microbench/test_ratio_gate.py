@@ -98,13 +98,6 @@ def test_missing_or_damaged_limits_are_named_with_the_command_that_makes_them(fi
     assert ratio_gate.main([str(files.folder / "none.json")]) == ratio_gate.UNUSABLE
 
 
-@pytest.mark.parametrize("other", [run_of([2.0], [1.0], "step"), run_of([2.0], [1.0], threads=2)])
-def test_limits_are_not_made_from_runs_of_different_benchmarks(files: Files, other: Any) -> None:
-    assert files.gate(run_of([2.0], [1.0]), other, write=True) == ratio_gate.UNUSABLE
-    assert "not to be compared" in files.error
-    assert not files.limits.exists()
-
-
 def test_committed_run_is_within_the_committed_limits() -> None:
     (run,) = COMMITTED.glob("benchmark_*.json")
     assert ratio_gate.main([str(run)]) == 0

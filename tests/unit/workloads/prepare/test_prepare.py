@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prepare_scenes import content, kaggle_file, kaggle_row, load, random_rows
+from prepare_scenes import content, kaggle_file, load, random_rows
 
 from workloads import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
@@ -44,38 +44,6 @@ def test_too_few_rows_for_every_split_is_an_error_that_names_the_empty_ones(data
 
 
 # Values and ids
-
-
-def test_ids_and_counts_of_a_file_worked_out_by_hand(tmp_path):
-    first = ["b", "a", "", "a", "c", "0", "", "a"]  # six train, one validation, two test would need 14 rows: 6 + 1 + 1
-    rows = [kaggle_row(ids=[i, *["aa"] * 25]) for i in first]
-    prepare("criteo_kaggle", [kaggle_file(tmp_path / "t", rows)], out=tmp_path, settings=Settings(min_count=1))
-    arrays = load(tmp_path / "criteo_kaggle")
-    assert arrays["train_ids.npy"][:, 0].tolist() == [2, 1, 3, 1, 4, 5]
-    assert arrays["validation_ids.npy"][:, 0].tolist() == [3]
-    assert arrays["test_ids.npy"][:, 0].tolist() == [1]
-    assert table_counts(tmp_path / "criteo_kaggle", 0) == [0, 2, 1, 1, 1, 1]
-
-
-def test_ids_seen_only_after_training_map_to_row_zero_and_touch_no_count(tmp_path):
-    rows = random_rows(70)
-    strangers = [kaggle_row(label=1, integers=(99,) * 13, ids=["dead"] * 26)] * 10
-    prepare("criteo_kaggle", [kaggle_file(tmp_path / "one", rows)], out=tmp_path / "one_out")
-    prepare("criteo_kaggle", [kaggle_file(tmp_path / "two", rows[:60] + strangers)], out=tmp_path / "two_out")
-    one, two = load(tmp_path / "one_out" / "criteo_kaggle"), load(tmp_path / "two_out" / "criteo_kaggle")
-    assert not two["test_ids.npy"].any()
-    assert one["test_ids.npy"].any()
-    for name in ("counts.npy", "train_ids.npy", "train_dense.npy", "train_labels.npy"):
-        assert np.array_equal(one[name], two[name]), name
-
-
-def test_integer_minimum_is_that_of_training_and_later_values_are_clipped_to_it(tmp_path):
-    rows = [kaggle_row(integers=(-1, *[5] * 12))] * 6 + [kaggle_row(integers=(-9, *[5] * 12))] * 2
-    manifest = prepare("criteo_kaggle", [kaggle_file(tmp_path / "t", rows)], out=tmp_path)
-    arrays = load(tmp_path / "criteo_kaggle")
-    assert manifest.integer_minimum == -1
-    assert arrays["train_dense.npy"][0, :2].tolist() == np.log(np.array([2, 8], np.float32)).tolist()
-    assert arrays["test_dense.npy"].tolist() == arrays["train_dense.npy"][:1].tolist()
 
 
 def test_extreme_integers_keep_their_order():
@@ -180,16 +148,6 @@ def test_blocks_merges_and_ranks_in_small_pieces_give_the_same_bytes(tmp_path, m
 
 
 # Settings and bad rows
-
-
-def test_rare_ids_share_row_zero_with_their_accesses_counted(tmp_path):
-    source = kaggle_file(tmp_path / "t", random_rows(140))
-    manifest = prepare("criteo_kaggle", [source], out=tmp_path, settings=Settings(min_count=3))
-    counts = table_counts(tmp_path / "criteo_kaggle", 0)
-    assert counts[0] > 0
-    assert min(counts[1:]) >= 3
-    assert sum(counts) == 120
-    assert manifest.tables[0].training_ids > manifest.tables[0].rows == len(counts)
 
 
 def test_skipped_rows_leave_the_same_data_as_a_file_without_them(tmp_path):

@@ -2,26 +2,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from prepare_scenes import content, kaggle_file, random_rows
 
 from workloads import DataError
 from workloads.manifest import Settings
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import MemoryBudget
 
-ROW = "\t".join(["{label}", *["{number}"] * 13, *["{name}"] * 26]) + "\n"
-
 
 @pytest.fixture
 def days(tmp_path):
-    paths = [tmp_path / f"day_{day}" for day in range(3)]
-    for day, path in enumerate(paths):
-        rows = [ROW.format(label=i % 2, number=i - day, name=f"{i * i % (40 + day):x}") for i in range(60)]
-        path.write_text("".join(rows))
-    return paths
-
-
-def tree(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return [kaggle_file(tmp_path / f"day_{day}", random_rows(60, seed=day)) for day in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +29,9 @@ def cluster():
 def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster):
     memory = MemoryBudget(512 << 20)
     prepare("criteo_1tb", days, out=tmp_path / "here", memory=memory)
-    address, reports = cluster.scheduler_address, []
-    prepare(
-        "criteo_1tb",
-        days,
-        out=tmp_path / "there",
-        memory=memory,
-        scheduler=address,
-        progress=lambda *report: reports.append(report),
-    )
-    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+    reports, asked = [], {"memory": memory, "scheduler": cluster.scheduler_address}
+    prepare("criteo_1tb", days, out=tmp_path / "there", progress=lambda *report: reports.append(report), **asked)
+    assert content(tmp_path / "there") == content(tmp_path / "here")
     ends = {step: (done, total) for step, done, total in reports}
     assert list(ends) == ["reading", "counting", "ranking", "writing", "checksums"]
     assert all(done == total > 0 for done, total in ends.values())

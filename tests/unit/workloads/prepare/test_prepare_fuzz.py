@@ -80,10 +80,10 @@ def test_any_bytes_give_what_an_independent_reader_finds_or_an_error_that_names_
         folder = Path(name)
         (folder / "tiny.toml").write_text(TINY)
         (folder / "rows").write_bytes(content)
-        raw, described = read_schema(folder / "tiny.toml")
+        raw = read_schema(folder / "tiny.toml")
         expected = independent_rows(content)
         try:
-            prepare(raw, [folder / "rows"], out=folder, schema_file=described)
+            prepare(raw, [folder / "rows"], out=folder)
         except DataError as error:
             assert expected is None or len(content.splitlines()) < 5
             assert str(folder / "rows") in str(error) or "leave no row" in str(error)
@@ -113,8 +113,8 @@ def test_damaged_parquet_never_raises_anything_but_a_data_error(cut, flips):
         for position, flip in flips:
             content[position % len(content)] ^= flip
         (folder / "rows").write_bytes(content[: len(content) - cut % len(content)])
-        raw, described = read_schema(folder / "tiny.toml")
+        raw = read_schema(folder / "tiny.toml")
         try:
-            prepare(raw, [folder / "rows"], out=folder, schema_file=described)
+            prepare(raw, [folder / "rows"], out=folder)
         except DataError as error:
             assert str(folder / "rows") in str(error)

@@ -56,20 +56,6 @@ def test_rows_rank_training_ids_by_count_then_first_appearance(ids, min_count, f
     assert manifest.tables[0].training_ids == len(set(train))
 
 
-def test_ids_of_many_counts_and_one_are_ranked_piece_by_piece(tmp_path, monkeypatch):
-    generator = np.random.default_rng(1)
-    ids = [f"{i:x}" for i in (5000 * generator.random(20_000) ** 4).astype(int)]
-    rows, counts, _ = prepared(ids, tmp_path, files=2)
-    (tmp_path / "two").mkdir()
-    monkeypatch.setattr(MemoryBudget, "ranked_ids", 100)
-    monkeypatch.setattr(MemoryBudget, "merged_ids", 500)
-    assert prepared(ids, tmp_path / "two", files=2)[:2] == (rows, counts)
-    train = Counter(ids[:10_000])
-    ranked = [i for i, _ in train.most_common()]
-    assert rows[:10_000] == [ranked.index(i) + 1 for i in ids[:10_000]]
-    assert counts[1:] == [train[i] for i in ranked]
-
-
 def test_more_ids_than_a_table_can_number_is_an_error_with_remedies(tmp_path, monkeypatch):
     monkeypatch.setattr(workloads.prepare.vocabulary, "MOST_ROWS", 3)
     with pytest.raises(DataError, match=r"column id has 4 ids: raise --min-count, or hash them"):

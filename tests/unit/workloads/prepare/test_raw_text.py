@@ -15,10 +15,23 @@ from workloads.prepare.values import RowChecks, hashed_strings
 KAGGLE, AVAZU = FORMATS["criteo_kaggle"], FORMATS["avazu"]
 AVAZU_HEADER = ",".join(column.name for column in AVAZU.columns).encode()
 CRITEO_ROW = [b"1", *(b"%d" % i for i in range(13)), *(b"%08x" % i for i in range(26))]
-AVAZU_ROW = b"10000174,0,14102100,1005,0,1fbe01fe,f3845767,28905ebd,ecad2386,7801e8d9,07d7df22,a99f214a,ddd2926e,\
-44956a24,1,2,15706,320,50,1722,0,35,-1,79".split(b",")
+AVAZU_LINE = b"10000174,0,14102100,1005,0,1fbe01fe,f3845767,28905ebd,ecad2386,7801e8d9,07d7df22,a99f214a,ddd2926e,\
+44956a24,1,2,15706,320,50,1722,0,35,-1,79"
 INTEGERS = [f"I{i}" for i in range(1, 14)]
 IDS = [f"C{i}" for i in range(1, 27)]
+OWN = RawFormat(
+    "own",
+    (
+        RawColumn("click", Kind.LABEL),
+        RawColumn("price", Kind.DENSE_FLOAT),
+        RawColumn("user", Kind.CATEGORICAL_STRING),
+        RawColumn("site", Kind.CATEGORICAL_INTEGER),
+        RawColumn("hex", Kind.CATEGORICAL_HEX),
+        RawColumn("note", Kind.IGNORED),
+    ),
+    separator=b";",
+    quote=b"'",
+)
 
 
 def criteo_line(**fields):
@@ -59,42 +72,42 @@ def test_values_of_a_criteo_row_with_long_ids_and_missing_fields(tmp_path, end):
     assert rows.select(IDS).null_count().sum_horizontal().item() == 1
 
 
-def test_values_of_an_avazu_row_follow_the_schema(tmp_path):
-    rows = parsed(tmp_path, AVAZU, AVAZU_HEADER + b"\n" + b",".join(AVAZU_ROW) + b"\n")
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
+def test_values_of_an_avazu_row_follow_the_schema(tmp_path, mark):
+    rows = parsed(tmp_path, AVAZU, mark + AVAZU_HEADER + b"\n" + AVAZU_LINE + b"\n")
     assert rows.select("C1", "site_id", "device_conn_type").row(0) == (1005, 0x1FBE01FE, 2)
     assert rows.select(f"C{i}" for i in range(14, 22)).row(0) == (15706, 320, 50, 1722, 0, 35, -1, 79)
     assert rows["click"].to_list() == [0]
 
 
+def lines_of(*ends):
+    return b"".join(criteo_line() + end for end in ends)
+
+
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("raw", "content", "message"),
     [
-        (criteo_line(label=b"2"), r"column label: found '2', expected 0 or 1"),
-        (criteo_line(label=b""), r"column label: found '', expected 0 or 1"),
-        (criteo_line(I5=b"1.5"), r"column I5: found '1\.5', expected an integer"),
-        (criteo_line(I5=b"1_000"), r"column I5: found '1_000', expected an integer"),
-        (criteo_line(C26=b"xyz"), r"column C26: found 'xyz', expected at most 16 hex digits, or nothing"),
-        (criteo_line(C1=b"0" * 17), r"column C1: found '0{17}', expected at most 16 hex digits"),
-        (criteo_line(C1=b"0x1f"), r"column C1: found '0x1f', expected"),
-        (criteo_line(C2=b"\xff\xfe"), r"column C2: found '\\xff\\xfe' \(not plain text: .*\), expected"),
-        (criteo_line() + b"\t", r"41 columns found, expected 40 separated by tabs"),
-        (criteo_line().replace(b"\t", b","), r"1 columns found, expected 40 separated by tabs"),
+        *(
+            (KAGGLE, b"\n".join([criteo_line(), line, criteo_line(), b""]), rf"2: {message}.*--skip-bad-rows N")
+            for line, message in (
+                (criteo_line(label=b""), r"column label: found '', expected 0 or 1"),
+                (criteo_line(I5=b"1_000"), r"column I5: found '1_000', expected an integer"),
+                (criteo_line(C1=b"0" * 17), r"column C1: found '0{17}', expected at most 16 hex digits, or nothing"),
+                (criteo_line(C2=b"\xff\xfe"), r"column C2: found '\\xff\\xfe' \(not plain text: .*\), expected"),
+                (criteo_line().replace(b"\t", b","), r"1 columns found, expected 40 separated by tabs"),
+            )
+        ),
+        (KAGGLE, lines_of(b"\n", b"\r\n", b"\n"), "2: mixed line ends: this line does not end like the first"),
+        (KAGGLE, lines_of(b"\r\n", b"\r\n", b"\n"), "3: mixed line ends"),
+        (KAGGLE, lines_of(b"\n", b"\r", b"\n"), "2: mixed line ends"),
+        (AVAZU, b"\n".join([AVAZU_HEADER, AVAZU_LINE, AVAZU_HEADER]), "3: the header again: were files joined"),
+        (AVAZU, AVAZU_LINE, "1: no column click, C1, .* among 10000174, 0, .*: put the header, or the schema file"),
+        (OWN, b"1;1;'two\nlines';7;;x\n", "1: quotes that do not pair up in this line"),
     ],
 )
-def test_bad_row_is_reported_with_file_line_column_and_expectation(tmp_path, line, message):
-    with pytest.raises(DataError, match=rf"rows:3: {message}.*--skip-bad-rows N"):
-        parsed(tmp_path, KAGGLE, b"\n".join([criteo_line(), criteo_line(), line, criteo_line(), b""]))
-
-
-def test_bad_rows_within_the_allowance_are_left_out_and_counted(tmp_path):
-    path = tmp_path / "rows"
-    path.write_bytes(b"\n".join([b"junk", criteo_line(I1=b"41"), criteo_line(C1=b"?"), criteo_line(I1=b"42"), b""]))
-    bad = RowChecks(path, allowed=2)
-    (rows,) = TextRows(KAGGLE, RawFile(path), bad).frames(1 << 20)
-    assert rows["I1"].to_list() == [41, 42]
-    assert [problem.partition(":")[0] for problem in bad.problems] == ["1", "3"]
-    with pytest.raises(DataError, match=r"rows:3: column C1.*\(bad row 2; --skip-bad-rows allows 1\)"):
-        list(TextRows(KAGGLE, RawFile(path), RowChecks(path, allowed=1)).frames(1 << 20))
+def test_bad_text_is_reported_with_file_line_column_and_expectation(tmp_path, raw, content, message):
+    with pytest.raises(DataError, match=rf"rows:{message}"):
+        parsed(tmp_path, raw, content)
 
 
 def test_bad_row_deep_in_a_large_block_is_found_by_its_line(tmp_path):
@@ -104,32 +117,6 @@ def test_bad_row_deep_in_a_large_block_is_found_by_its_line(tmp_path):
         parsed(tmp_path, KAGGLE, b"\n".join(lines))
     rows = parsed(tmp_path, KAGGLE, b"\n".join(lines), allowed=1)
     assert rows["I1"].to_list() == [i for i in range(12_000) if i != 9_000]
-
-
-@pytest.mark.parametrize(
-    ("lines", "number"),
-    [([b"\n", b"\r\n", b"\n"], 2), ([b"\r\n", b"\r\n", b"\n"], 3), ([b"\n", b"\r", b"\n"], 2)],
-)
-def test_mixed_line_ends_are_reported_with_the_first_line_that_differs(tmp_path, lines, number):
-    with pytest.raises(DataError, match=rf"rows:{number}: mixed line ends: this line does not end like the first"):
-        parsed(tmp_path, KAGGLE, b"".join(criteo_line() + end for end in lines))
-
-
-def test_header_in_the_middle_says_that_files_were_joined(tmp_path):
-    row = b",".join(AVAZU_ROW)
-    with pytest.raises(DataError, match=r"rows:3: the header again: were files joined"):
-        parsed(tmp_path, AVAZU, b"\n".join([AVAZU_HEADER, row, AVAZU_HEADER, row]))
-
-
-@pytest.mark.parametrize("start", [b"", b"id,click\n"])
-def test_wrong_or_missing_avazu_header_is_reported_with_the_right_one(tmp_path, start):
-    with pytest.raises(DataError, match=r"rows:1: found .*make this the first line: id,click,hour,C1,.*,C21$"):
-        parsed(tmp_path, AVAZU, start + b",".join(AVAZU_ROW))
-
-
-def test_byte_order_mark_before_a_header_is_no_part_of_it(tmp_path):
-    rows = parsed(tmp_path, AVAZU, b"\xef\xbb\xbf" + b"\n".join([AVAZU_HEADER, b",".join(AVAZU_ROW)]))
-    assert rows["click"].to_list() == [0]
 
 
 def test_long_lines_among_short_ones_are_read_line_by_line(tmp_path):
@@ -196,19 +183,6 @@ def is_finite(text):
         return False
 
 
-OWN = RawFormat(
-    "own",
-    (
-        RawColumn("click", Kind.LABEL),
-        RawColumn("price", Kind.DENSE_FLOAT),
-        RawColumn("user", Kind.CATEGORICAL_STRING),
-        RawColumn("site", Kind.CATEGORICAL_INTEGER),
-        RawColumn("hex", Kind.CATEGORICAL_HEX),
-        RawColumn("note", Kind.IGNORED),
-    ),
-    separator=b";",
-    quote=b"'",
-)
 own_fields = st.one_of(
     st.text("0123456789.eE-+ naif", max_size=20).map(str.encode),
     st.text("01", max_size=2).map(str.encode),
@@ -256,13 +230,11 @@ def test_text_that_begins_like_a_packed_file_is_text(start):
     assert one_line(raw, start + b"rest,1")["click"].to_list() == [1]
 
 
-def test_quoted_fields_may_hold_the_separator_but_no_line_end(tmp_path):
+def test_quoted_fields_may_hold_the_separator(tmp_path):
     content = b"1;2.5;'a;b';7;a;x\n0;;'it''s';;;'y'\n1;1;a;1;;x\n"
     rows = parsed(tmp_path, OWN, content)
     assert rows["user"].to_list() == hashed_strings(pl.Series(["a;b", "it's", "a"])).to_list()
     assert rows["price"].to_list() == [2.5, 0, 1]
-    with pytest.raises(DataError, match=r"rows:1: quotes that do not pair up in this line"):
-        parsed(tmp_path, OWN, b"1;1;'two\nlines';7;;x\n")
 
 
 def test_hashes_of_text_are_the_same_everywhere_and_null_stays_null():

@@ -1,23 +1,27 @@
 import zlib
+from itertools import cycle
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torchmetrics.functional.classification import binary_auroc
 
-from workloads.batch import DataKind, Split
-from workloads.schema import DATASETS as SCHEMAS
+from workloads.batch import Batch, Split
+from workloads.schema import MLPERF_DLRM_V2, MLPERF_HOTNESS, SCHEMAS
 from workloads.streams.synthetic import BEST_AUROC, SyntheticWorkload
-
-DATASETS = list(SCHEMAS)
+from workloads.streams.tracks import TRACKS
 
 
 def create(dataset="criteo_kaggle", *, batch_size=256, seed=11, max_rows=100_000):
     return SyntheticWorkload.create(dataset, batch_size=batch_size, seed=seed, max_rows=max_rows)
 
 
-def ids_of(workload, index, split=Split.TRAIN):
-    return workload.batch(index, split).features.values().view(len(workload.tables), -1)
+def ids_of(workload, index):
+    """Row ids of a training batch, by table."""
+    features = workload.batch(index).features
+    return {name: features[name].values() for name in features.keys()}  # noqa: SIM118 - no dict
 
 
 def fingerprint(workload, index, split=Split.TRAIN):
@@ -25,12 +29,12 @@ def fingerprint(workload, index, split=Split.TRAIN):
     return tuple(zlib.crc32(part.numpy().tobytes()) for part in (batch.features.values(), batch.dense, batch.labels))
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", SCHEMAS)
 def test_batch_has_the_shapes_and_types_of_the_schema(dataset):
     schema = SCHEMAS[dataset]
     workload = SyntheticWorkload.create(dataset, batch_size=100, seed=1)
     batch = workload.batch(3)
-    assert (workload.name, workload.kind, workload.batch_size) == (dataset, DataKind.SYNTHETIC, 100)
+    assert (workload.name, workload.batch_size) == (dataset, 100)
     assert workload.tables == schema.categorical
     assert workload.epoch_rows() == schema.train_rows
     rows = (schema.train_rows, schema.validation_rows, schema.test_rows)
@@ -42,8 +46,10 @@ def test_batch_has_the_shapes_and_types_of_the_schema(dataset):
         torch.float32, torch.float32, torch.int64,
     )  # fmt: skip
     assert set(batch.labels.unique().tolist()) <= {0.0, 1.0}
-    for table, (_, rows) in zip(batch.features.values().view(-1, 100), workload.tables, strict=True):
-        assert 0 <= int(table.min()) <= int(table.max()) < rows
+    for (name, rows), length in zip(workload.tables, schema.bag_lengths, strict=True):
+        bags = batch.features[name]
+        assert bags.lengths().tolist() == [length] * 100
+        assert 0 <= int(bags.values().min()) <= int(bags.values().max()) < rows
 
 
 @pytest.mark.parametrize(
@@ -65,16 +71,14 @@ def test_no_batch_equals_another_and_splits_are_apart():
     assert fingerprint(create(batch_size=32, seed=12), 0)[0] not in seen
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", SCHEMAS)
 def test_click_rate_and_auroc_of_the_stream_are_the_planted_ones(dataset):
     workload = create(dataset, batch_size=20_000)
-    for split in (Split.TRAIN, Split.TEST):
-        labels = torch.cat([workload.batch(index, split).labels for index in range(4)])
-        probabilities = torch.cat([workload.probabilities(index, split) for index in range(4)])
-        assert float(probabilities.mean()) == pytest.approx(SCHEMAS[dataset].ctr, abs=0.004)
-        assert float(labels.mean()) == pytest.approx(SCHEMAS[dataset].ctr, abs=0.01)
-        empirical = float(binary_auroc(probabilities.float(), labels.int()))
-        assert empirical == pytest.approx(workload.best_auroc, abs=0.025)
+    labels = torch.cat([workload.batch(index, Split.TEST).labels for index in range(3)])
+    probabilities = torch.cat([workload.probabilities(index, Split.TEST) for index in range(3)])
+    assert float(probabilities.mean()) == pytest.approx(SCHEMAS[dataset].ctr, abs=0.004)
+    assert float(labels.mean()) == pytest.approx(SCHEMAS[dataset].ctr, abs=0.01)
+    assert float(binary_auroc(probabilities.float(), labels.int())) == pytest.approx(workload.best_auroc, abs=0.03)
     assert workload.best_auroc == pytest.approx(BEST_AUROC[dataset], abs=1e-3)
 
 
@@ -87,7 +91,7 @@ def test_click_rate_and_auroc_of_the_stream_are_the_planted_ones(dataset):
 )
 def test_columns_of_a_group_go_missing_together(dataset, columns, share):
     workload = create(dataset, batch_size=20_000)
-    ids = dict(zip(dict(workload.tables), ids_of(workload, 0), strict=True))
+    ids = ids_of(workload, 0)
     missing = {name: missing_id(workload, name) for name in columns}
     absent = torch.stack([ids[name] == missing[name] for name in columns])
     assert torch.equal(absent.all(0), absent.any(0))
@@ -101,8 +105,7 @@ def missing_id(workload, table):
 
 def test_avazu_sample_is_either_site_or_app_traffic():
     workload = create("avazu", batch_size=20_000)
-    ids = dict(zip(dict(workload.tables), ids_of(workload, 0), strict=True))
-    default = {name: ids[name] == missing_id(workload, name) for name in ids}
+    default = {name: ids == missing_id(workload, name) for name, ids in ids_of(workload, 0).items()}
     app = default["site_id"]
     assert float(app.float().mean()) == pytest.approx(0.3778, abs=0.012)
     assert torch.equal(default["app_id"], ~app)
@@ -114,18 +117,19 @@ def test_avazu_sample_is_either_site_or_app_traffic():
         assert not bool(default[name][app].all())
 
 
-@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu", "mlperf_dlrm_v2"])
 def test_frequencies_are_what_the_stream_draws(dataset):
-    workload = create(dataset, batch_size=20_000, max_rows=20_000)
-    drawn = torch.cat([ids_of(workload, index) for index in range(5)], dim=1)
-    for (name, frequencies), ids, (_, rows) in zip(workload.frequencies().items(), drawn, workload.tables, strict=True):
-        assert (frequencies.dtype, frequencies.shape) == (torch.int64, (rows,))
-        assert int(frequencies.sum()) == pytest.approx(workload.epoch_rows(), rel=1e-3)
-        expected = frequencies.double() / workload.epoch_rows() * ids.numel()
-        counted = torch.bincount(ids, minlength=rows).double()
+    workload, samples = create(dataset, batch_size=20_000, max_rows=20_000), 3 * 20_000
+    drawn, lengths = [ids_of(workload, index) for index in range(3)], SCHEMAS[dataset].bag_lengths
+    for (name, frequencies), length in zip(workload.frequencies().items(), lengths, strict=True):
+        assert (frequencies.dtype, frequencies.shape) == (torch.int64, (dict(workload.tables)[name],))
+        assert int(frequencies.sum()) == pytest.approx(workload.epoch_rows() * length, rel=1e-3)
+        expected = frequencies.double() / workload.epoch_rows() * samples
+        ids = torch.cat([batch[name] for batch in drawn])
+        counted = torch.bincount(ids, minlength=frequencies.numel()).double()
         known = expected > 5
-        standard = (counted - expected)[known] / expected[known].sqrt()
-        assert float(standard.abs().max()) < 6.0, name
+        standard = (counted - expected)[known] / (expected[known] * (1 + expected[known] / samples)).sqrt()
+        assert float(standard.abs().max()) < 6.5, name
 
 
 def test_max_rows_caps_large_tables_and_leaves_small_ones():
@@ -137,21 +141,24 @@ def test_max_rows_caps_large_tables_and_leaves_small_ones():
 
 
 @pytest.mark.parametrize("cap", [1, 11])
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", SCHEMAS)
 def test_shrunk_copy_stays_within_its_tables(dataset, cap):
     workload = create(dataset).shrunk(max_table_rows=cap, batch_size=128)
     assert workload.batch_size == 128
     assert workload.tables == tuple((name, min(rows, cap)) for name, rows in SCHEMAS[dataset].categorical)
-    for ids, (name, rows) in zip(ids_of(workload, 0), workload.tables, strict=True):
-        assert 0 <= int(ids.min()) <= int(ids.max()) < rows, name
-    for frequencies in workload.frequencies().values():
-        assert int(frequencies.sum()) == pytest.approx(workload.epoch_rows(), rel=1e-3)
+    found, frequencies = ids_of(workload, 0), workload.frequencies()
+    assert sum(ids.numel() for ids in found.values()) == workload.batch_lookups
+    for (name, rows), length in zip(workload.tables, SCHEMAS[dataset].bag_lengths, strict=True):
+        assert 0 <= int(found[name].min()) <= int(found[name].max()) < rows, name
+        assert int(frequencies[name].sum()) == pytest.approx(workload.epoch_rows() * length, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"dataset": "movielens"}, "'movielens'.*criteo_kaggle, avazu, criteo_1tb"),
+        ({"dataset": "avazu@fashion"}, "unknown track 'fashion': choose one of drift, growth, or leave out the @"),
+        ({"dataset": "avazu@"}, "unknown track ''"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
@@ -176,3 +183,59 @@ def test_index_outside_the_split_is_refused(index):
 def test_largest_seeds_give_streams_of_their_own():
     seeds = (0, 2**63, 2**64 - 2, 2**64 - 1)
     assert len({fingerprint(create(seed=seed), 0)[0] for seed in seeds}) == len(seeds)
+
+
+# Bags
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_batch_of_bags_gives_every_sample_its_own_ids(lengths):
+    counts = np.array(lengths, dtype=np.int64)
+    ids = np.arange(counts.sum(), dtype=np.int64)
+    keys = [f"t{number}" for number in range(len(lengths))]
+    batch = Batch.of(
+        keys=keys, ids=ids, lengths=counts, dense=np.zeros((3, 1), np.float32), labels=np.zeros(3, np.float32)
+    )
+    rest = iter(range(len(ids)))
+    for key, row in zip(keys, lengths, strict=True):
+        bags = batch.features[key].to_dense()
+        assert [bag.tolist() for bag in bags] == [[next(rest) for _ in range(count)] for count in row]
+    assert batch.features.stride() == 3
+
+
+def test_mlperf_tables_and_bags_are_the_benchmarks():
+    assert MLPERF_DLRM_V2.table_rows == 204_184_588
+    assert max(rows for _, rows in MLPERF_DLRM_V2.categorical) == 40_000_000
+    assert (len(MLPERF_HOTNESS), sum(MLPERF_HOTNESS), max(MLPERF_HOTNESS)) == (26, 214, 100)
+
+
+def test_every_id_of_a_bag_moves_the_label_and_not_the_first_alone():
+    workload = create("mlperf_dlrm_v2", batch_size=2000)
+    samples = workload.draw(0, 0, 2000)
+    before = workload._planted.probabilities(samples)
+    bags = samples.ranks[samples.starts[20] : samples.starts[21]].reshape(2000, 100)  # C21, 100 ids per bag
+    bags[:, 1:] = 0
+    assert (workload._planted.probabilities(samples) != before).mean() > 0.99
+
+
+# Tracks by name
+
+
+@pytest.mark.parametrize(("dataset", "track"), zip(SCHEMAS, cycle(TRACKS), strict=False))
+def test_any_dataset_runs_on_any_track_under_its_full_name(dataset, track):
+    workload = create(f"{dataset}@{track}")
+    shrunk = workload.shrunk(max_table_rows=100, batch_size=16)
+    assert shrunk.name == workload.name == f"{dataset}@{track}"
+    for one in (workload, shrunk):
+        for (_, rows), ids in zip(one.tables, ids_of(one, 5).values(), strict=True):
+            assert 0 <= int(ids.min()) <= int(ids.max()) < rows
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_track_changes_the_ids_of_the_stream_and_the_seed_changes_the_track(track):
+    plain, tracked = create("criteo_kaggle"), create(f"criteo_kaggle@{track}")
+    other = create(f"criteo_kaggle@{track}", seed=4)
+    middle = plain.batches(Split.TRAIN) // 2
+    assert len({fingerprint(one, middle)[0] for one in (plain, tracked, other)}) == 3
+    assert fingerprint(plain, middle)[1] == fingerprint(tracked, middle)[1], "dense features know no track"

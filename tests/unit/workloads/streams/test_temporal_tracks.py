@@ -1,30 +1,64 @@
 """Every track keeps its promise on generated ids, and the plain stream does not."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from bag_streams import HOTNESS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from temporal_scenes import BATCH, LAW, SHORT, ids_by_popularity, ids_of, kaggle, number_of, one_table
 
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
-from workloads.streams.growth import GROWTH_STEPS
 from workloads.streams.samples import STREAMS
 from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.track import Table
 from workloads.streams.tracks import Drift, Growth
+from workloads.streams.zipf import RankLaw
 
+BATCH = 4096
+SHORT = 49 * BATCH
+"""Samples of a training split that a test can draw completely."""
 SHORT_TRACKS = [Drift(lifetime=0.15, takers=5), Growth()]
+LAW = RankLaw(rows=100_000, head=(0.1, 0.05), exponent=1.05, shift=3.0)
+
+
+@functools.cache
+def kaggle(track=None, *, samples=None, batch_size=BATCH, max_rows=30_000, seed=5):
+    """Criteo Kaggle on smaller tables, and a shorter training split if told so."""
+    schema = SCHEMAS["criteo_kaggle"]
+    rows = dict(SyntheticWorkload.create("criteo_kaggle", batch_size=1, seed=0, max_rows=max_rows).tables)
+    if samples is not None:
+        schema = replace(schema, train_rows=samples)
+    return SyntheticWorkload(schema=schema, rows=rows, batch_size=batch_size, seed=seed, track=track)
+
+
+def ids_of(workload, indices, split=Split.TRAIN):
+    """Row ids of consecutive batches, one after the other, `[tables, samples]`."""
+    parts = [workload.batch(i, split).features.values().view(len(workload.tables), -1) for i in indices]
+    return torch.cat(parts, dim=1).numpy()
+
+
+def number_of(workload, table):
+    return list(dict(workload.tables)).index(table)
+
+
+def ids_by_popularity(workload, table, ranks):
+    """Row ids of identities."""
+    return workload._scrambler.table_ids(number_of(workload, table), np.asarray(ranks, dtype=np.int64))
+
+
+def one_table(*, rows=5000, pinned=0, samples=10**6, keys=1):
+    words = np.random.Philox(keys).random_raw(2)
+    return Table(LAW.resized(rows), pinned, words, samples)
 
 
 # All tracks
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("track", "prefix"), [(None, 1.0), *zip(SHORT_TRACKS, (1.0, 0.3), strict=True)])
+@pytest.mark.parametrize(("track", "prefix"), zip(SHORT_TRACKS, (1.0, 0.3), strict=True))
 def test_frequencies_are_what_the_stream_draws_and_without_the_track_they_would_be_wrong(track, prefix):
     workload = kaggle(track, samples=SHORT)
     samples = round(prefix * SHORT)
@@ -40,23 +74,9 @@ def test_frequencies_are_what_the_stream_draws_and_without_the_track_they_would_
         standard = (counted - expected)[known] / np.sqrt((counted + expected)[known])  # both are drawn
         assert np.abs(standard).max() < 6.0, name
         assert (standard**2).mean() < 1.0 + 6.0 * np.sqrt(2.0 / known.sum()), name
-        if name == "C16" and track:
+        if name == "C16":
             plain = kaggle(samples=SHORT).frequencies(prefix)[name].numpy().astype(float)
             assert np.abs((counted - plain) / np.sqrt(plain + 1)).max() > 20
-
-
-@pytest.mark.slow
-def test_frequencies_of_bags_are_what_the_stream_draws():
-    schema = replace(SCHEMAS["criteo_kaggle"], hotness=HOTNESS, train_rows=SHORT // 4)
-    rows = dict(kaggle().tables)
-    workload = SyntheticWorkload(schema=schema, rows=rows, batch_size=SHORT // 4, seed=5, track=Growth())
-    features = workload.batch(0).features
-    for name, frequencies in workload.frequencies().items():
-        expected = frequencies.numpy().astype(float)
-        counted = np.bincount(features[name].values().numpy(), minlength=rows[name])
-        known = expected > 50
-        standard = (counted - expected)[known] / np.sqrt((counted + expected)[known])  # both are drawn
-        assert np.abs(standard).max() < 6.0, name
 
 
 @pytest.mark.parametrize("track", SHORT_TRACKS)
@@ -73,16 +93,6 @@ def test_small_tables_and_missing_values_know_no_track(track):
     assert absent[0].mean() == pytest.approx(0.0331, abs=0.015)
 
 
-@pytest.mark.parametrize("track", SHORT_TRACKS)
-def test_stream_in_other_batches_follows_the_same_timeline(track):
-    small, large = kaggle(track, samples=SHORT, batch_size=512), kaggle(track, samples=SHORT)
-    first, second = ids_of(small, range(376, 392)), ids_of(large, [47, 48])
-    for number, (name, rows) in enumerate(large.tables):
-        top = np.argsort(np.bincount(first[number], minlength=rows))[-20:]
-        shares = [np.isin(ids[number], top).mean() for ids in (first, second)]
-        assert shares[0] == pytest.approx(shares[1], abs=0.05), name
-
-
 @pytest.mark.parametrize("track", [None, *SHORT_TRACKS])
 def test_labels_depend_on_ids_alone_whatever_the_time(track):
     workload = kaggle(track, samples=SHORT)
@@ -91,7 +101,7 @@ def test_labels_depend_on_ids_alone_whatever_the_time(track):
         batch = workload.batch(index, split)
         ids = batch.features.values().view(len(workload.tables), -1).numpy()
         ranks = np.stack([table[found] for table, found in zip(identities, ids, strict=True)])
-        samples = workload._source.draw(STREAMS[split], index, workload.batch_size)
+        samples = workload.draw(STREAMS[split], index, workload.batch_size)
         expected = workload._planted.probabilities(replace(samples, ranks=ranks.reshape(-1)))
         np.testing.assert_allclose(workload.probabilities(index, split).numpy(), expected, rtol=1e-9)
 
@@ -154,33 +164,6 @@ def test_time_goes_on_from_training_to_validation_to_test():
 
 
 # Growth
-
-
-class Law:
-    """Stands where frequencies are drawn: gives the expected counts, rounded."""
-
-    def __init__(self, _seed):
-        pass
-
-    def poisson(self, expected):
-        return np.rint(expected)
-
-
-def test_growing_vocabulary_uses_no_id_before_its_time_and_all_at_the_end(monkeypatch):
-    monkeypatch.setattr(np.random, "default_rng", Law)
-    grown, plain = kaggle(Growth(start=0.4)), kaggle()
-    last = grown.batches(Split.TRAIN) - 1
-    for table in ("C3", "C15", "C26"):
-        number = number_of(grown, table)
-        late = grown.frequencies(prefix=1 / GROWTH_STEPS)[table].numpy() == 0
-        late &= plain.frequencies(prefix=1 / GROWTH_STEPS)[table].numpy() > 0
-        assert late.mean() == pytest.approx(0.6, abs=0.05)
-        assert not late[ids_of(grown, range(4))[number]].any()
-        share = late[ids_of(plain, range(4))[number]].mean()
-        assert share > 0.05
-        at_end = late[ids_of(grown, range(last - 3, last + 1))[number]].mean()
-        assert at_end == pytest.approx(share, abs=0.02)
-        assert late[ids_of(grown, range(4), Split.TEST)[number]].mean() == pytest.approx(share, abs=0.02)
 
 
 def test_vocabulary_grows_at_the_stated_rate_and_keeps_the_heavy_hitters():
