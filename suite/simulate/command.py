@@ -35,7 +35,7 @@ from suite.simulate.options import (
     span_of,
 )
 from suite.simulate.results import (
-    BeladyBound,
+    LeastTraffic,
     Configuration,
     Outcome,
     SimulatedRow,
@@ -84,7 +84,7 @@ def simulate_command(
     batches: BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
     warmup: WarmupOption = None,
-    per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, of the one cache")] = False,
+    per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, in --json and --out")] = False,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
     ] = 0.1,
@@ -280,7 +280,7 @@ def row_of(
     outcome, bound, least = found[cell], bound_of(cell, found[cell], rows), None
     if bound is not None and bound in found and (optimum := found[bound].traffic) is not None:
         misses, moved = optimum.unique_misses, optimum.bytes_moved
-        least = BeladyBound(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
+        least = LeastTraffic(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
     if outcome.traffic is not None and not per_table:
         outcome = outcome.model_copy(update={"traffic": outcome.traffic.model_copy(update={"per_table": None})})
     return SimulatedRow(
