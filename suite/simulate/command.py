@@ -35,8 +35,8 @@ from suite.simulate.options import (
     span_of,
 )
 from suite.simulate.results import (
-    LeastTraffic,
     Configuration,
+    LeastTraffic,
     Outcome,
     SimulatedRow,
     SimulatedTraffic,

@@ -15,7 +15,6 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 from pandas.util import hash_array
 
-from suite.simulate.models.model import table_of
 from suite.simulate.trace import Int32s, Int64s
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.compiled import compiled, inlined, prefetch
@@ -23,8 +22,6 @@ from systems.freq_cache.compiled import compiled, inlined, prefetch
 Counts = NDArray[np.signedinteger]
 _Words = NDArray[np.uint64]
 
-UNIQUE, LOOKUPS, ON_STACK, LARGEST = range(4)
-"""Entries of a stack's totals: distinct rows and ids counted, rows on the stack, distinct rows of the largest batch."""
 _BLOCK = 512
 _WORDS = _BLOCK // 64
 """Bits are summed by blocks of so many; a block has so many words, one cache line."""
@@ -33,10 +30,10 @@ _FAR = 16
 _ONE, _FULL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-class LruStacks:
-    """LRU stacks side by side, each with rows of its own; counts how deep the rows of every batch lie.
+class LruStack:
+    """An LRU stack; counts how deep the rows of every batch lie.
 
-    Every row of a batch takes the next slot of its stack, the bit of its former slot is cleared, and its depth is the
+    Every row of a batch takes the next slot of the stack, the bit of its former slot is cleared, and its depth is the
     number of bits set above that slot. Blocks of bits have sums, so that a depth takes one cache line of bits. A stack
     whose slots run out numbers its rows anew.
 
@@ -44,26 +41,25 @@ class LruStacks:
     batches may be counted) per row up to the deepest that occurs.
 
     Args:
-        sizes: Rows of each stack, int64 `[stacks]`; rows are numbered through, stack after stack.
+        rows: Rows that there are.
         most: Distinct rows of batches that may be counted in all.
+
+    Attributes:
+        unique_ids: Distinct rows counted, batch by batch.
+        lookups: Ids counted.
+        largest_batch: Most distinct rows of a batch, also of those not counted.
     """
 
-    def __init__(self, sizes: Int64s, *, most: int) -> None:
-        self.sizes = sizes
-        self._starts = sizes.cumsum() - sizes
+    def __init__(self, rows: int, *, most: int) -> None:
+        self.rows = rows
+        self.unique_ids = self.lookups = self.largest_batch = 0
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
-        blocks = -(-2 * np.maximum(sizes, _FEWEST_ROWS) // _BLOCK)
-        self._block_ends = blocks.cumsum()
-        total = int(blocks.sum())
-        rows = int(sizes.sum())
-        self._last: Counts = np.zeros(rows, np.int32 if total * _BLOCK < (1 << 31) - 1 else np.int64)
-        self._bits = np.zeros(total * _WORDS, np.uint64)
-        self._live = np.zeros(total, np.int64)
-        self._above = np.zeros(total, np.int64)
-        self._clocks = (self._block_ends - blocks) * _BLOCK
+        blocks = -(-2 * max(rows, _FEWEST_ROWS) // _BLOCK)
+        self._last: Counts = np.zeros(rows, np.int32 if blocks * _BLOCK < (1 << 31) - 1 else np.int64)
+        self._bits = np.zeros(blocks * _WORDS, np.uint64)
+        self._live = np.zeros(blocks, np.int64)  # bits set in each block
+        self._clock = self._used = 0  # the next slot, rows on the stack
         self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
-        self.totals = np.zeros((sizes.size, LARGEST + 1), np.int64)
-        self._arriving = np.zeros(sizes.size, np.int64)
 
     def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
         """Look up the rows of a batch, then move them to the top.
@@ -73,27 +69,34 @@ class LruStacks:
             occurrences: How often each occurs, int32 `[u]`.
             counted: Whether it counts.
         """
-        self._arriving[:] = 0
-        _arrivals(rows, self._starts, self._arriving)
-        self.totals[:, LARGEST] = np.maximum(self.totals[:, LARGEST], self._arriving)
-        for stack in np.flatnonzero(self._clocks + self._arriving > self._block_ends * _BLOCK):
-            self._renumber(int(stack))
-        places = np.empty(rows.size, np.int64)
-        _sum_blocks(self._clocks, self._block_ends, self._live, self._above)
-        _find(rows, self._starts, self._last, self._bits, self._above, places)
+        self.largest_batch = max(self.largest_batch, rows.size)
+        if self._clock + rows.size > self._live.size * _BLOCK:
+            self._renumber()
+        depths = np.empty(rows.size, np.int64)
+        above = self._live[::-1].cumsum()[::-1] - self._live
+        _find(rows, self._last, self._bits, above, depths)
+        found = depths[depths >= 0]
         if counted:
-            _count(rows, occurrences, places, self._starts, self._hits, self.totals)
-        _move(rows, self._starts, self._last, self._bits, self._live, self._clocks, self.totals)
+            self.unique_ids += rows.size
+            self.lookups += int(occurrences.sum(dtype=np.int64))
+            self._hits[found] += 1  # no two rows are as deep
+        _move(rows, self._last, self._bits, self._live, self._clock)
+        self._clock += rows.size
+        self._used += rows.size - found.size
 
-    def depths(self, stack: int) -> Counts:
+    @property
+    def hits(self) -> Counts:
         """Counted rows of each depth, `[rows that were used]`; not copied."""
-        begin = self._starts[stack]
-        return self._hits[begin : begin + self.totals[stack, ON_STACK]]
+        return self._hits[: self._used]
 
-    def _renumber(self, stack: int) -> None:
-        blocks = int(self._block_ends[stack - 1]) if stack else 0, int(self._block_ends[stack])
-        rows = self._last[self._starts[stack] :][: self.sizes[stack]]
-        self._clocks[stack] = _renumber(rows, *blocks, self._bits, self._live, self._above)
+    def _renumber(self) -> None:
+        """Give the rows the first slots, in their order."""
+        _shift(self._last, self._bits, self._live.cumsum() - self._live)
+        word = self._used >> 6
+        self._bits[:word], self._bits[word:] = _FULL, 0
+        self._bits[word] = (1 << (self._used & 63)) - 1
+        self._live[:] = np.clip(self._used - _BLOCK * np.arange(self._live.size), 0, _BLOCK)
+        self._clock = self._used
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -104,26 +107,6 @@ def _set_bits(_context: Any, word: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.int64(types.uint64), generate
-
-
-@compiled
-def _arrivals(rows: Int32s, starts: Int64s, arriving: Int64s) -> None:
-    stack = 0
-    for i in range(rows.size):
-        stack = table_of(rows[i], starts, stack)
-        arriving[stack] += 1
-
-
-@compiled
-def _sum_blocks(clocks: Int64s, block_ends: Int64s, live: Int64s, above: Int64s) -> None:
-    """`above`: bits set in the blocks of the same stack that lie above each block."""
-    first = 0
-    for stack in range(clocks.size):
-        total = 0
-        for block in range(min(clocks[stack] // _BLOCK, block_ends[stack] - 1), first - 1, -1):
-            above[block] = total
-            total += live[block]
-        first = block_ends[stack]
 
 
 @inlined
@@ -138,81 +121,46 @@ def _ask_ahead(rows: Int32s, i: int, last: Counts, bits: _Words, of_blocks: Int6
 
 
 @compiled
-def _find(rows: Int32s, starts: Int64s, last: Counts, bits: _Words, above: Int64s, places: Int64s) -> None:
-    """`places`: where the depth of each row is counted, its stack's first row plus the depth; -1: not on the stack."""
-    stack = 0
+def _find(rows: Int32s, last: Counts, bits: _Words, above: Int64s, depths: Int64s) -> None:
+    """`depths`: that of each row; -1: not on the stack. `above`: bits set above each block."""
     for i in range(rows.size):
         _ask_ahead(rows, i, last, bits, above)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
-            places[i] = -1
+            depths[i] = -1
             continue
-        stack = table_of(rows[i], starts, stack)
         word, block = slot >> 6, slot // _BLOCK
         depth = above[block] + _set_bits((bits[word] >> np.uint64(slot & 63)) >> _ONE)
         for other in range(word + 1, (block + 1) * _WORDS):
             depth += _set_bits(bits[other])
-        places[i] = depth + starts[stack]
+        depths[i] = depth
 
 
 @compiled
-def _count(rows: Int32s, occurrences: Int32s, places: Int64s, starts: Int64s, hits: Counts, totals: Int64s) -> None:
-    stack = 0
-    for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(hits, places[i + _FAR])
-        stack = table_of(rows[i], starts, stack)
-        totals[stack, UNIQUE] += 1
-        totals[stack, LOOKUPS] += occurrences[i]
-        if places[i] >= 0:
-            hits[places[i]] += 1
-
-
-@compiled
-def _move(
-    rows: Int32s, starts: Int64s, last: Counts, bits: _Words, live: Int64s, clocks: Int64s, totals: Int64s
-) -> None:
-    """Rows take the next slots of their stack. `last` is 1 + the slot of a row, 0 where it has none."""
-    stack = 0
+def _move(rows: Int32s, last: Counts, bits: _Words, live: Int64s, clock: int) -> None:
+    """Rows take the next slots. `last` is 1 + the slot of a row, 0 where it has none."""
     for i in range(rows.size):
         _ask_ahead(rows, i, last, bits, live)
-        stack = table_of(rows[i], starts, stack)
         slot = np.int64(last[rows[i]]) - 1
-        if slot < 0:
-            totals[stack, ON_STACK] += 1
-        else:
+        if slot >= 0:
             bits[slot >> 6] ^= _ONE << np.uint64(slot & 63)
             live[slot // _BLOCK] -= 1
-        slot = clocks[stack]
+        slot = np.int64(clock + i)
         bits[slot >> 6] |= _ONE << np.uint64(slot & 63)
         live[slot // _BLOCK] += 1
         last[rows[i]] = slot + 1
-        clocks[stack] = slot + 1
 
 
 @compiled
-def _renumber(last: Counts, first_block: int, last_block: int, bits: _Words, live: Int64s, above: Int64s) -> int:
-    """Give the rows of one stack its first slots, in their order. Returns the first slot that is free."""
-    slots = np.int64(first_block * _BLOCK)
-    for block in range(first_block, last_block):
-        above[block] = slots  # here: the new slot of the block's first row
-        slots += live[block]
+def _shift(last: Counts, bits: _Words, firsts: Int64s) -> None:
+    """Number the slots of rows through. `firsts`: the new slot of each block's first row."""
     for row in range(last.size):
         slot = np.int64(last[row]) - 1
         if slot >= 0:
             word, first_word = slot >> 6, slot // _BLOCK * _WORDS
-            last[row] = 1 + above[slot // _BLOCK] + _set_bits(bits[word] & ((_ONE << np.uint64(slot & 63)) - _ONE))
+            last[row] = 1 + firsts[slot // _BLOCK] + _set_bits(bits[word] & ((_ONE << np.uint64(slot & 63)) - _ONE))
             for other in range(first_word, word):
                 last[row] += _set_bits(bits[other])
-    bits[first_block * _WORDS : slots >> 6] = _FULL
-    bits[slots >> 6 : last_block * _WORDS] = 0
-    if slots & 63:
-        bits[slots >> 6] = (_ONE << np.uint64(slots & 63)) - _ONE
-    live[first_block : slots // _BLOCK] = _BLOCK
-    live[slots // _BLOCK : last_block] = 0
-    if slots % _BLOCK:
-        live[slots // _BLOCK] = slots % _BLOCK
-    return int(slots)
 
 
 GROUPS = 8
