@@ -1,26 +1,22 @@
-"""What the tests of bounds share: rows written out batch by batch, and what models and planners make of them."""
+"""What the tests of bounds share: rows written out batch by batch."""
 
 from collections.abc import Sequence
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace, setting
+from listed_traces import ListedTrace
 
-from suite.simulate.models.belady import BeladyModel
-from suite.simulate.models.model import CacheModel, Tally, replay
-from suite.simulate.trace import Trace, replayed
 from systems.freq_cache.cache.policy import level_of
 
 SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-Written = Sequence[Sequence[int]]
-"""Batches as lists of rows, repeats welcome."""
-
 
 class RowTrace(ListedTrace):
-    """Rows written out batch by batch; the first half of them is one table, the rest another."""
+    """Rows written out batch by batch, repeats welcome; the first half of them is one table, the rest another."""
 
-    def __init__(self, rows: int, batches: Written, frequencies: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, rows: int, batches: Sequence[Sequence[int]], frequencies: Sequence[int] | None = None
+    ) -> None:
         in_order = [sorted(batch, key=lambda row: row >= rows // 2) for batch in batches]
         super().__init__((rows // 2, rows - rows // 2), in_order, range(rows) if frequencies is None else frequencies)
 
@@ -37,21 +33,3 @@ class RowTrace(ListedTrace):
 
 def batches_of(rows: int, *, most: int, longest: int) -> st.SearchStrategy[list[list[int]]]:
     return st.lists(st.lists(st.integers(0, rows - 1), max_size=longest), min_size=1, max_size=most)
-
-
-def belady(
-    trace: Trace, *, slots: int, bypass: str = "off", warm: str = "frequent", counted_from: int = 0
-) -> tuple[BeladyModel, Tally]:
-    model = BeladyModel(setting(trace, slots, counted_from), {"bypass": bypass, "warm": warm})
-    return model, replay(model)
-
-
-def by_batch(model: CacheModel) -> tuple[list[int], list[int]]:
-    """Misses and rows written back of every batch."""
-    misses, back = [], []
-    for batch in replayed(model.setting.trace, 0, model.setting.span.stop):
-        tally = Tally.of(model.setting.trace)
-        model.step(batch, tally)
-        misses.append(tally.unique_misses)
-        back.append(tally.rows_written_back)
-    return misses, back

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
-from suite.simulate.curves import Curve, Curves, Depths, miss_curves
+from suite.simulate.curves import Curve, Depths, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
 from suite.simulate.trace import SomeTables
@@ -65,11 +65,6 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
             assert slots >= curves.tables[place].largest_batch
     assert least_recent(trace, 900, span)[0] == split.shared_misses
     assert split.greedy.total_misses <= split.equal.total_misses
-
-
-def curves_of(*tables):
-    hits = np.sort(np.concatenate([np.diff(curve.depths.within, prepend=0) for curve in tables]))[::-1]
-    return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)
 
 
 def split_of(own, shared, *, errors=(0.0, 0.0)):

@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 from suite.simulate.command import SimulatedCell, plan_jobs, run_cells
-from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
+from suite.simulate.models.model import CacheModel, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
 from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
@@ -14,13 +14,6 @@ from systems.registry import Variant
 ROW = RowBytes(weights=16, optimizer=SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.0), dim=4)
 SPAN = Span(counted_from=2, stop=6)
 OPEN = partial(open_trace, workload="avazu", scale="smoke", batch_size=64)
-
-
-class Refuses(CacheModel):
-    """Cannot hold a batch."""
-
-    def step(self, batch: Seen, tally: Tally | None) -> None:
-        raise CannotReplay(f"batch {batch.number} has more rows than {self.slots} slots")
 
 
 class Slow(CacheModel):
@@ -60,15 +53,6 @@ def test_counters_are_the_same_one_by_one_and_side_by_side() -> None:
     assert traffic.batches == 4
     assert traffic.bytes_fetched == 16 * traffic.rows_fetched + 16 * traffic.unique_ids
     assert traffic.bytes_written_back == 32 * traffic.rows_written_back
-
-
-def test_a_policy_that_cannot_run_is_an_outcome_too() -> None:
-    cells = [cell("test_sweep:Refuses"), cell("uvm")]
-    found = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=2))
-    refused, fine = (found[one] for one in cells)
-    assert (refused.status, refused.reason) == ("cannot_replay", "batch 0 has more rows than 300 slots")
-    assert refused.traffic is None
-    assert fine.status == "ok"
 
 
 def test_replays_end_when_nobody_waits_for_them() -> None:
