@@ -1,76 +1,49 @@
 """When every row is used next: a backward pass over a trace, made once for all cache sizes."""
 
-import tempfile
-from threading import Lock
-
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.models.model import CannotReplay
-from suite.simulate.trace import FAR, Trace, made_ahead, once_per_trace, run_length
+from suite.simulate.trace import FAR, Int64s, Trace, made_ahead, once_per_trace, run_length
 from systems.freq_cache.compiled import compiled, prefetch
 
 Uses = NDArray[np.unsignedinteger]
 """Numbers of batches: uint16 where they fit, else uint32."""
 
-_IN_MEMORY_BYTES = 1 << 30
-
 
 class NextUses:
     """Next uses of the rows of batches 0 to `stop` of a trace.
 
-    Memory: 16 B per batch, and 2 B per row of the tables and per distinct row of each batch; 4 B from 65,536 batches
-    on. Where the next uses of all batches take more than `in_memory_bytes`, they lie in a temporary file.
+    Memory: 2 B per row of the tables and per distinct row of each batch; 4 B from 65,536 batches on.
 
     Args:
         trace: Read once, backwards.
         stop: Batches that there are; later ones count as never.
-        in_memory_bytes: Of the batches' next uses.
 
     Attributes:
-        never: What stands for no use: `stop`.
-        first: The batch that uses each row first, `[rows]`.
-
-    Raises:
-        CannotReplay: the drive of temporary files is full.
+        first: The batch that uses each row first, `[rows]`; `stop`: never.
     """
 
-    def __init__(self, trace: Trace, stop: int, *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> None:
-        self.never = stop
+    def __init__(self, trace: Trace, stop: int) -> None:
         kind = np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32
         self.first: Uses = np.full(trace.rows, stop, kind)
-        self._begins, self._ends = np.empty((2, stop), np.int64)  # of each batch's next uses
-        self._kept = tempfile.SpooledTemporaryFile(in_memory_bytes)  # noqa: SIM115 - it lives as long as this object
-        self._reading = Lock()
-        at_once = run_length(trace)
+        self._at_once = at_once = run_length(trace)
+        self._runs: dict[int, tuple[Uses, Int64s]] = {}  # by the first batch, with the end of each batch's next uses
         found: Uses = np.empty(at_once * trace.batch_lookups, kind)
         runs = ((number, min(number + at_once, stop)) for number in reversed(range(0, stop, at_once)))
-        done = 0
         for first, last, ids in made_ahead(trace, runs, threads=2):  # here nothing else takes long
-            ends = self._ends[first:last]
+            ends = np.empty(last - first, np.int64)
             uses = found[: _go_back(ids.values, ids.ends, ids.starts, first, self.first, found, ends)]
-            try:
-                self._kept.write(uses.data)
-                self._kept.flush()
-            except OSError as error:
-                raise CannotReplay(
-                    f"next uses do not fit in {tempfile.gettempdir()} ({error.strerror}): "
-                    "replay fewer batches, or set TMPDIR to a directory with more room"
-                ) from error
-            ends += done
-            self._begins[first], self._begins[first + 1 : last] = done, ends[:-1]
-            done += uses.size
+            self._runs[first] = uses.copy(), ends
 
     def of(self, start: int, stop: int | None = None) -> Uses:
         """Next uses of the distinct rows of a batch, `[u]`, in order of first occurrence, or of batches up to `stop`.
 
         Of several batches only those can be had together that `replayed` gives with `run_length` at once.
         """
-        kind, begin = self.first.dtype, self._begins[start]
-        end = self._ends[start if stop is None else stop - 1]
-        with self._reading:
-            self._kept.seek(int(begin) * kind.itemsize)
-            return np.frombuffer(self._kept.read(int(end - begin) * kind.itemsize), kind)
+        first = start - start % self._at_once
+        uses, ends = self._runs[first]
+        begin = ends[start - first - 1] if start > first else 0
+        return uses[begin : ends[(start if stop is None else stop - 1) - first]]
 
 
 @once_per_trace
