@@ -47,6 +47,10 @@ _COUNTED = "docs/torchrec-planner.md shows what to write"
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
 _PER_OCTAVE = 8
+_LEGEND = (
+    "*: the largest batch does not fit, the cache misses more than this. Error: standard error of the misses, by what "
+    "the choice of the rows may change."
+)
 
 
 def curves_command(
@@ -131,12 +135,7 @@ def curves_command(
         if as_json:
             typer.echo(record, nl=False)
         else:
-            console = ShownConsole(markup=False, highlight=False)
-            _show_pooled(curves, console)
-            if curves.tables:
-                _show_tables(curves, console)
-            if divided is not None:
-                _show_split(curves, divided, console)
+            _show(curves, divided, ShownConsole(markup=False, highlight=False))
         if out is not None:
             write_atomically(out / "curves.json", record)
             tables = frames(curves, divided)
@@ -159,11 +158,6 @@ def curve_sizes(curve: Curve) -> list[int]:
     return sorted(size for size in sizes if 0 < size <= curve.rows)
 
 
-def _named(curves: Curves) -> list[tuple[str, Curve]]:
-    """The curve of all tables, then that of each."""
-    return [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]
-
-
 def _points(curve: Curve) -> pd.DataFrame:
     sizes = curve_sizes(curve)
     return pd.DataFrame(
@@ -179,8 +173,8 @@ def _points(curve: Curve) -> pd.DataFrame:
 
 def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
     """As data frames, by name: `curves`, of all tables and of each, and `split`."""
-    made = {"curves": pd.concat({name: _points(curve) for name, curve in _named(curves)}, names=["table", None])}
-    made["curves"] = made["curves"].reset_index("table")
+    points = {"all": _points(curves.pooled)} | {curve.name: _points(curve) for curve in curves.tables}
+    made = {"curves": pd.concat(points, names=["table", None]).reset_index("table")}
     if split is not None:
         made["split"] = pd.DataFrame(
             {
@@ -208,7 +202,7 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
         "curves": {
             name: {count: getattr(curve, count) for count in counts}
             | {"sampled_share": curve.share, **_points(curve).to_dict(orient="list")}
-            for name, curve in _named(curves)
+            for name, curve in (("all", curves.pooled), *((curve.name, curve) for curve in curves.tables))
         },
         "split": split
         and {
@@ -227,16 +221,19 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
     return json.dumps(record, indent=1) + "\n"
 
 
-def _show_pooled(curves: Curves, console: Console) -> None:
-    curve = curves.pooled
-    how = "every row" if curves.sample is None else f"a sample of {curve.share:.2%} of the rows"
+def _show(curves: Curves, split: SlotSplit | None, console: Console) -> None:
+    """Print misses by the size of one cache for all tables, of each table's own, and how slots are divided."""
+    curve, sampled = curves.pooled, curves.sample is not None
+    how = f"a sample of {curve.share:.2%} of the rows" if sampled else "every row"
     print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
-    print_line(console, f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up")
+    print_line(
+        console,
+        f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up; the largest has "
+        f"{'about ' if sampled else ''}{curve.largest_batch:,} distinct rows",
+    )
     print_line(console, "\nOne LRU cache for all tables", style="bold")
     sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
-    sizes |= {size for size in (curve.largest_batch, curve.used_rows) if size}
-    errors = ["error\n±"] if curves.sample is not None else []
-    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
+    errors = ["error\n±"] if sampled else []
     lines = [
         [
             f"{'' if curve.holds(slots) else '* '}{slots:,}",
@@ -245,49 +242,39 @@ def _show_pooled(curves: Curves, console: Console) -> None:
             *(amount(curve.error(slots) / curves.batches) for _ in errors),
             f"{100 * curve.miss_rate(slots):.2f}",
         ]
-        for slots in sorted(sizes)
+        for slots in sorted({*sizes, max(1, curve.largest_batch), max(1, curve.used_rows)})
     ]
-    print_table(console, heads, lines, text=())
-    about = "about " if curves.sample is not None else ""
-    notes = [f"The largest batch has {about}{curve.largest_batch:,} distinct rows."]
-    if not all(map(curve.holds, sizes)):
-        notes.append("*: it does not fit into the cache, which misses more than this.")
-    if errors:
-        notes.append("error: standard error of the misses, by what the choice of the rows may change.")
-    print_line(console, " ".join(notes), style="dim")
+    print_table(console, ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"], lines, text=())
+    if curves.tables:
+        _show_tables(curves, console)
+    if split is not None:
+        _show_split(curves, split, console)
+    print_line(console, _LEGEND, style="dim")
 
 
 def _show_tables(curves: Curves, console: Console) -> None:
-    print_line(console, "\nEach table with an LRU cache of its own", style="bold")
-    shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
-    heads = ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares]
+    print_line(console, "\nEach table with an LRU cache of its own: misses, % of distinct rows", style="bold")
     lines = []
     for curve in curves.tables:
         sizes = [max(1, int(share * curve.rows)) for share in _TABLE_SHARES]
         rates = [f"{'' if curve.holds(slots) else '*'}{100 * curve.miss_rate(slots):.2f}" for slots in sizes]
         counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
         lines.append([curve.name, *counts, *rates])
-    print_table(console, heads, lines)
-    print_line(
-        console,
-        "Misses in % of the distinct rows, with slots for so many rows. *: the largest batch does not fit, the cache "
-        "misses more than this.",
-        style="dim",
-    )
+    shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
+    print_table(console, ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares], lines)
 
 
 def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
     print_line(console, f"\n{split.slots:,} slots, {split.slots / curves.pooled.rows:.3%} of the rows", style="bold")
-    slots_of = ("slots where\nthey save most", "slots by\nequal share")
-    heads = ["table", "rows", *(head for slots in slots_of for head in (slots, "misses\nper batch"))]
-    lines = [[curve.name, f"{curve.rows:,}"] for curve in curves.tables]
-    lines += [["all, apart", f"{curves.pooled.rows:,}"], ["all, shared", ""]]
-    for division in (split.greedy, split.equal):
-        for line, slots, misses in zip(lines, division.slots, division.misses, strict=False):
-            line += [f"{slots:,}", amount(misses / curves.batches)]
-        lines[-2] += [f"{sum(division.slots):,}", amount(division.total_misses / curves.batches)]
-    lines[-1] += [f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", ""]
-    print_table(console, heads, lines, sections=[len(curves.tables)])
+    made = frames(curves, split)["split"].drop(columns="largest_batch")
+    whole = ["all, apart", *made.drop(columns="table").sum().tolist()]
+    lines = [
+        [name, f"{rows:,}", f"{own:,}", amount(missed / curves.batches), f"{equal:,}", amount(other / curves.batches)]
+        for name, rows, own, missed, equal, other in (*made.itertuples(index=False, name=None), whole)
+    ]
+    lines.append(["all, shared", "", f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", ""])
+    heads = ("slots where\nthey save most", "misses\nper batch", "slots by\nequal share", "misses\nper batch")
+    print_table(console, ["table", "rows", *heads], lines, sections=[len(curves.tables)])
     print_line(console, split.answer, style="bold")
     if split.unused:
         print_line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
