@@ -244,7 +244,8 @@ def _show(curves: Curves, split: SlotSplit | None, console: Console) -> None:
         ]
         for slots in sorted({*sizes, max(1, curve.largest_batch), max(1, curve.used_rows)})
     ]
-    print_table(console, ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"], lines, text=())
+    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
+    print_table(console, heads, lines, text=())
     if curves.tables:
         _show_tables(curves, console)
     if split is not None:
