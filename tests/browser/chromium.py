@@ -57,10 +57,9 @@ class Browser:
         scheme = f"{urlparse(address).scheme}:"
         WebDriverWait(self.driver, 30).until(lambda _: self.run(_LOADED, scheme))
 
-    def prefer(self, scheme: str, *, media: str = "") -> None:
-        self.command(
-            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
-        )
+    def prefer(self, scheme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.command("Emulation.setEmulatedMedia", features=features)
 
     def command(self, name: str, **parameters: Any) -> dict[str, Any]:
         return self.driver.execute_cdp_cmd(name, parameters)
@@ -73,10 +72,6 @@ class Browser:
 
     def one(self, selector: str) -> WebElement:
         return self.driver.find_element("css selector", selector)
-
-    def press(self, *keys: str) -> None:
-        """Press keys wherever the focus is."""
-        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
 
     def messages(self) -> list[dict[str, Any]]:
         """What the console said since the last call."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pytest
-from selenium.webdriver.common.keys import Keys
 
 from suite.report.sheets import sheets
 from tests.browser.chromium import Browser, Page
@@ -78,15 +77,6 @@ def test_rows_link_to_the_files_of_their_records(browser: Browser, fabricated: P
     assert all(path.is_file() for path in files)
 
 
-def test_heads_are_reached_and_pressed_from_the_keyboard(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    browser.run("arguments[0].focus()", browser.one(f"{TABLE} thead th:nth-child(4) button"))
-    browser.press(Keys.ENTER)
-    assert browser.one(f"{TABLE} [aria-sort=ascending]").text.startswith("it/s")
-    browser.press(Keys.SPACE)
-    assert browser.one(f"{TABLE} [aria-sort=descending]").text.startswith("it/s")
-
-
 @pytest.mark.parametrize("width", [1280, 390])
 def test_page_never_scrolls_sideways_and_follows_the_scheme(browser: Browser, fabricated: Page, width: int) -> None:
     browser.open(fabricated, width=width)
@@ -96,17 +86,6 @@ def test_page_never_scrolls_sideways_and_follows_the_scheme(browser: Browser, fa
         assert (sum(int(part) for part in ground.removeprefix("rgb(").rstrip(")").split(",")) > 384) == bright
     wide, window = browser.run("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide <= window
-
-
-def test_printed_page_has_no_controls(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    browser.prefer("dark", media="print")
-    try:
-        assert not browser.one("#controls").is_displayed()
-        assert not browser.one("nav").is_displayed()
-        assert browser.one(TABLE).is_displayed()
-    finally:
-        browser.prefer("light")
 
 
 def test_without_javascript_every_table_is_there(browser: Browser, fabricated: Page) -> None:
