@@ -35,8 +35,8 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
-    def open(self, page: Page, view: str = "", *, width: int = 1280, height: int = 900) -> None:
-        """Load a page afresh, in the light scheme, with a view in its address."""
+    def open(self, page: Page, *, width: int = 1280, height: int = 900) -> None:
+        """Load a page afresh, in the light scheme."""
         self._load("about:blank")
         self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
@@ -44,7 +44,7 @@ class Browser:
         self.prefer("light")
         self.messages()
         self.requests()
-        self.visit(page.url + (f"#{view}" if view else ""))
+        self.visit(page.url)
 
     def visit(self, address: str) -> None:
         """Load an address anew, also where only its fragment differs from what is open."""

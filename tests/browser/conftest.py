@@ -10,11 +10,12 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from suite.records.store import RecordStore
 from suite.report.page import page as make_page
 from suite.report.publish import Source, read, write_figures
 from suite.report.sheets import sheets
 from tests.browser.chromium import Browser, Page
-from tests.browser.page_scenes import fabricated_records, written
+from tests.browser.page_scenes import fabricated_records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +48,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def fabricated(tmp_path_factory: pytest.TempPathFactory) -> Page:
     root = tmp_path_factory.mktemp("fabricated")
-    return _published(written(fabricated_records(), root), root)
+    for record in fabricated_records():
+        RecordStore(root).write(record)
+    return _published(read([root]), root)
 
 
 @pytest.fixture(scope="session")

@@ -53,9 +53,9 @@ def test_words_filter_the_rows_of_every_table(browser: Browser, fabricated: Page
     browser.open(fabricated)
     before = browser.cells(TABLE)
     headings = [block.heading for block in sheets(fabricated.source.groups)[0].tables]
-    browser.one("#filter").send_keys("FBGEMM_uvm avazu")
+    browser.one("#filter").send_keys("TORCHREC_uvm avazu")
     expected = [
-        [row for row in rows if "fbgemm_uvm" in " ".join(row) and "Avazu" in heading]
+        [row for row in rows if "torchrec_uvm" in " ".join(row) and "Avazu" in heading]
         for heading, rows in zip(headings, before, strict=True)
     ]
     assert browser.cells(TABLE) == expected
