@@ -138,16 +138,6 @@ def test_latex_tables_read_back_as_the_cells_of_the_sheet_and_labels_are_its_own
         assert bare.count("{") == bare.count("}")
 
 
-def test_every_sheet_is_written_in_three_formats_and_nothing_else(tmp_path):
-    made = everything()
-    files = write_sheets(made, tmp_path / "tables")
-    assert [path.name for path in files] == [f"{sheet.name}.{end}" for sheet in made for end in ("md", "csv", "tex")]
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(path.name for path in files)
-    assert (tmp_path / "tables" / "comparison.md").read_text(encoding="utf-8") == to_markdown(made[0])
-    assert (tmp_path / "tables" / "comparison.csv").read_text(encoding="utf-8") == to_csv(made[0])
-    assert (tmp_path / "tables" / "comparison.tex").read_text(encoding="utf-8") == to_latex(made[0])
-
-
 def test_table_that_cannot_be_written_is_a_sentence(tmp_path: Path):
     (tmp_path / "tables").write_text("")
     with pytest.raises(StoreError, match=r"comparison\.md"):
