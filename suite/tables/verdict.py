@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
+from suite.records.groups import BASELINE, REFERENCE, RecordGroup, base_name, is_baseline
 from suite.records.record import Status
 from suite.tables.formatting import percent
 from suite.tables.rows import Row, failure, merged_rows
@@ -28,7 +28,7 @@ AUROC_TOLERANCE: Final = 1e-3
 """Largest difference of systems that train alike: rounding alone moves AUROC by up to 2.4e-4."""
 
 
-def verdict(group: Group) -> str:
+def verdict(group: RecordGroup) -> str:
     """Compare the systems of a group with the baseline and with each other, and name what cannot be said.
 
     The reference, controls, systems that run the baseline's own kernel and approximate ones are left out. Of a virtual
@@ -90,7 +90,7 @@ def _no_baseline(baseline: Row | None) -> str:
     return f"nothing can be said beside {BASELINE}, which {why}"
 
 
-def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str]:
+def _beside(group: RecordGroup, rows: Sequence[Row], baseline: Row | None) -> list[str]:
     """Clauses on what systems cost and save beside the baseline; its record may be missing, its times are in theirs."""
     clear: defaultdict[str, list[Row]] = defaultdict(list)
     vague: defaultdict[str, list[Row]] = defaultdict(list)

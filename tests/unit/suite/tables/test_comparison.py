@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from suite.records.groups import Group, group_records
+from suite.records.groups import RecordGroup, group_records
 from suite.records.record import Record, Status
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.formatting import amount, duration, percent
-from suite.tables.sheet import Table, to_csv, to_markdown
+from suite.tables.sheet import ResultTable, to_csv, to_markdown
 from suite.tables.terminal import render
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, shuffled
 from tests.unit.suite.report.report_scenes import lines_of
@@ -25,16 +25,16 @@ from tests.unit.suite.report.report_scenes import lines_of
 GOLDEN = Path(__file__).parents[3] / "golden"
 
 
-def groups() -> list[Group]:
+def groups() -> list[RecordGroup]:
     return group_records(shuffled(gpu_run() + cpu_run()))
 
 
-def only_table(records: list[Record]) -> Table:
+def only_table(records: list[Record]) -> ResultTable:
     (block,) = comparison(group_records(records)).tables
     return block
 
 
-def rendered(width: int, shown: list[Group] | None = None, columns: Columns = Columns.MAIN) -> str:
+def rendered(width: int, shown: list[RecordGroup] | None = None, columns: Columns = Columns.MAIN) -> str:
     stream = io.StringIO()
     render(Console(file=stream, width=width, color_system=None), shown or groups(), columns)
     return "\n".join(line.rstrip() for line in stream.getvalue().split("\n"))

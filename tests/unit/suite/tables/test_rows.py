@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from suite.records.groups import Group, group_records
+from suite.records.groups import RecordGroup, group_records
 from suite.records.record import Record, Status
 from suite.tables.rows import Row, baseline_repeat, merged_rows
 from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, verification
 
 
-def only_group(records: list[Record]) -> Group:
+def only_group(records: list[Record]) -> RecordGroup:
     (group,) = group_records(records)
     return group
 

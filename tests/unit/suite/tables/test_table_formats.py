@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from suite.records.groups import group_records
 from suite.records.store import StoreError
 from suite.report.sheets import sheets
-from suite.tables.sheet import Column, Sheet, Table, csv_text, to_csv, to_latex, to_markdown, write_sheets
+from suite.tables.sheet import Column, Sheet, ResultTable, csv_text, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
 from tests.unit.suite.tables.disk_scenes import contest
 
@@ -47,8 +47,8 @@ def nasty() -> Sheet:
         name="nasty",
         title=f"Title {NASTY}",
         tables=(
-            Table(columns=columns, lines=lines, notes=(NASTY,), **said),
-            Table(columns=columns, lines=({"system": "b", "share": "2"},)),
+            ResultTable(columns=columns, lines=lines, notes=(NASTY,), **said),
+            ResultTable(columns=columns, lines=({"system": "b", "share": "2"},)),
         ),
     )
 
@@ -168,7 +168,7 @@ LINKS = [
 def test_texts_of_records_make_no_links_lines_or_cells_in_markdown():
     columns = (Column(words="name", name="name", text=True), Column(words="share", name="share"))
     lines = tuple({"name": text, "share": text} for text in LINKS)
-    block = Table(columns=columns, lines=lines, caption=LINKS[0], notes=tuple(LINKS))
+    block = ResultTable(columns=columns, lines=lines, caption=LINKS[0], notes=tuple(LINKS))
     sheet = Sheet(name="links", title="Links", tables=(block,))
     tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(sheet))
     kinds = [inner.type for token in tokens for inner in (token, *(token.children or ()))]
