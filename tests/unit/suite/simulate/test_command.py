@@ -17,7 +17,6 @@ from suite.simulate import command, show
 from suite.simulate.models.registry import load
 from suite.simulate.results import Simulation
 from systems.registry import Variant
-from workloads import progress
 from workloads.prepare.prepare import prepare
 
 SMOKE = ["--scale", "smoke", "--workload", "avazu", "--batches", "6", "--warmup", "2"]
@@ -161,12 +160,6 @@ def test_interrupt_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Monke
     assert not kept.complete
     assert [row.policy for row in kept.rows] == ["uvm", "belady", "belady"]  # the optimum came first
     assert "Interrupted" in result.stdout
-
-
-def test_logs_get_progress_as_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    assert "batches of 3 replays: " in done(*SMOKE, "--policies", "uvm").stderr
-    assert done(*SMOKE, "--policies", "uvm", "--quiet").stderr == ""
 
 
 @pytest.mark.parametrize(
