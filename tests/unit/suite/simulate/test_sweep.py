@@ -5,10 +5,11 @@ import time
 
 from suite.simulate.command import SimulatedCell, plan_jobs, run_cells
 from suite.simulate.models.model import CacheModel, RowBytes, Span, Tally
+from suite.simulate.models.registry import MODELS
 from suite.simulate.options import open_trace
 from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.registry import Variant
+from systems.registry import read_variant
 
 ROW = RowBytes(weights=16, optimizer=SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.0), dim=4)
 SPAN = Span(counted_from=2, stop=6)
@@ -26,7 +27,8 @@ class Slow(CacheModel):
 
 def replays(*policies: str, span: Span = SPAN, jobs: int = 1, **more):
     trace = open_trace(workload="avazu", scale="smoke", batch_size=64)
-    cells = [SimulatedCell(policy=Variant.parse(policy), slots=300) for policy in policies]
+    named = [read_variant(policy, known=list(MODELS), what="policy") for policy in policies]
+    cells = [SimulatedCell(policy=policy, slots=300) for policy in named]
     return run_cells(cells, trace=trace, span=span, row=ROW, jobs=jobs, **more)
 
 
