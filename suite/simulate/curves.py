@@ -244,7 +244,7 @@ class _Followed:
             _access(self._stacks, *seen.unique, counted=counted)
             return
         members = self._sample.of(seen.ids)
-        rows, occurrences, _ = self._distinct.of(Ids(members, np.array([members.size]), np.zeros(1, np.int64)))
+        rows, occurrences = self._distinct.of(Ids(members, np.array([members.size]), np.zeros(1, np.int64)))
         for stacks in (self._stacks, self._groups):
             _access(stacks, rows, occurrences, counted=counted)
 

@@ -45,20 +45,21 @@ class LruStack:
         most: Distinct rows of batches that may be counted in all.
 
     Attributes:
+        used: Rows on the stack.
         unique_ids: Distinct rows counted, batch by batch.
         lookups: Ids counted.
         largest_batch: Most distinct rows of a batch, also of those not counted.
     """
 
-    def __init__(self, rows: int, *, most: int) -> None:
+    def __init__(self, rows: int, *, most: int = 0) -> None:
         self.rows = rows
-        self.unique_ids = self.lookups = self.largest_batch = 0
+        self.used = self.unique_ids = self.lookups = self.largest_batch = 0
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
         blocks = -(-2 * max(rows, _FEWEST_ROWS) // _BLOCK)
         self._last: Counts = np.zeros(rows, np.int32 if blocks * _BLOCK < (1 << 31) - 1 else np.int64)
         self._bits = np.zeros(blocks * _WORDS, np.uint64)
         self._live = np.zeros(blocks, np.int64)  # bits set in each block
-        self._clock = self._used = 0  # the next slot, rows on the stack
+        self._clock = 0  # the next slot
         self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
 
     def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
@@ -70,33 +71,40 @@ class LruStack:
             counted: Whether it counts.
         """
         self.largest_batch = max(self.largest_batch, rows.size)
-        if self._clock + rows.size > self._live.size * _BLOCK:
-            self._renumber()
+        if counted:
+            depths = self.depths(rows)
+            self.unique_ids += rows.size
+            self.lookups += int(occurrences.sum(dtype=np.int64))
+            self._hits[depths[depths >= 0]] += 1  # no two rows are as deep
+        self.push(rows)
+
+    def depths(self, rows: Int32s) -> Int64s:
+        """How many rows lie above each, int64 `[u]`; -1: it is not on the stack."""
         depths = np.empty(rows.size, np.int64)
         above = self._live[::-1].cumsum()[::-1] - self._live
         _find(rows, self._last, self._bits, above, depths)
-        found = depths[depths >= 0]
-        if counted:
-            self.unique_ids += rows.size
-            self.lookups += int(occurrences.sum(dtype=np.int64))
-            self._hits[found] += 1  # no two rows are as deep
-        _move(rows, self._last, self._bits, self._live, self._clock)
+        return depths
+
+    def push(self, rows: Int32s) -> None:
+        """Move distinct rows to the top, the last one uppermost."""
+        if self._clock + rows.size > self._live.size * _BLOCK:
+            self._renumber()
+        self.used += _move(rows, self._last, self._bits, self._live, self._clock)
         self._clock += rows.size
-        self._used += rows.size - found.size
 
     @property
     def hits(self) -> Counts:
         """Counted rows of each depth, `[rows that were used]`; not copied."""
-        return self._hits[: self._used]
+        return self._hits[: self.used]
 
     def _renumber(self) -> None:
         """Give the rows the first slots, in their order."""
         _shift(self._last, self._bits, self._live.cumsum() - self._live)
-        word = self._used >> 6
+        word = self.used >> 6
         self._bits[:word], self._bits[word:] = _FULL, 0
-        self._bits[word] = (1 << (self._used & 63)) - 1
-        self._live[:] = np.clip(self._used - _BLOCK * np.arange(self._live.size), 0, _BLOCK)
-        self._clock = self._used
+        self._bits[word] = (1 << (self.used & 63)) - 1
+        self._live[:] = np.clip(self.used - _BLOCK * np.arange(self._live.size), 0, _BLOCK)
+        self._clock = self.used
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -137,18 +145,22 @@ def _find(rows: Int32s, last: Counts, bits: _Words, above: Int64s, depths: Int64
 
 
 @compiled
-def _move(rows: Int32s, last: Counts, bits: _Words, live: Int64s, clock: int) -> None:
-    """Rows take the next slots. `last` is 1 + the slot of a row, 0 where it has none."""
+def _move(rows: Int32s, last: Counts, bits: _Words, live: Int64s, clock: int) -> int:
+    """Rows take the next slots. `last` is 1 + the slot of a row, 0 where it has none. Returns how many had none."""
+    new = 0
     for i in range(rows.size):
         _ask_ahead(rows, i, last, bits, live)
         slot = np.int64(last[rows[i]]) - 1
-        if slot >= 0:
+        if slot < 0:
+            new += 1
+        else:
             bits[slot >> 6] ^= _ONE << np.uint64(slot & 63)
             live[slot // _BLOCK] -= 1
         slot = np.int64(clock + i)
         bits[slot >> 6] |= _ONE << np.uint64(slot & 63)
         live[slot // _BLOCK] += 1
         last[rows[i]] = slot + 1
+    return new
 
 
 @compiled

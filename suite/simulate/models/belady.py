@@ -56,7 +56,6 @@ class BeladyModel(CacheModel):
     """
 
     variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
-    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -75,8 +74,7 @@ class BeladyModel(CacheModel):
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
         missed = np.empty(rows.size, np.bool_)
-        uses = self._uses.of(batch.number, batch.number + batch.batches)
-        back = _turns(self._cache, batch.number, rows, uses, batch.ends, missed)
+        back = _turn(self._cache, rows, self._uses.of[batch.number], batch.number, missed)
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
@@ -91,7 +89,6 @@ class CompulsoryModel(CacheModel):
     """
 
     variants = {"warm": BeladyModel.variants["warm"]}
-    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -107,8 +104,7 @@ class CompulsoryModel(CacheModel):
         if tally is None:
             return
         rows = batch.unique[0]
-        numbers = np.arange(batch.number, batch.number + batch.batches, dtype=self._first.dtype)
-        missed: Bools = self._first[rows] == numbers.repeat(np.diff(batch.ends, prepend=0))
+        missed: Bools = self._first[rows] == batch.number
         if self._free:
             held = np.flatnonzero(missed & (self._level[rows] >= self._bar))[: self._free]
             self._free -= held.size
@@ -214,22 +210,9 @@ def _leave(cache, keep):
 
 
 @compiled
-def _turns(cache, first, rows, uses, ends, missed):
-    """Have batches take their turns. `missed` receives whether each row was absent. Returns rows written back."""
-    back = 0
-    begin = 0
-    for batch in range(ends.size):
-        end = ends[batch]
-        now = first + batch
-        _find(cache, rows[begin:end], now, missed[begin:end])
-        back += _turn(cache, rows[begin:end], uses[begin:end], now)
-        begin = end
-    return back
-
-
-@compiled
-def _turn(cache, rows, uses, now):
-    """Have a batch take its turn. Returns rows written back."""
+def _turn(cache, rows, uses, now, missed):
+    """Have a batch take its turn. `missed` receives whether each row was absent. Returns rows written back."""
+    _find(cache, rows, now, missed)
     joined, state, slots = cache.joined, cache.state, cache.slots
     never = joined.size - 1
     if joined[now] > cache.left[now]:

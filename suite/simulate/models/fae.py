@@ -24,7 +24,6 @@ class HotSetModel(CacheModel):
 
     bypasses = True
     moves_state = False
-    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)

@@ -301,7 +301,6 @@ class UncachedModel(CacheModel):
 
     bypasses = True
     state_by_batch = True
-    takes_runs = True
 
     @property
     def slots(self) -> int:

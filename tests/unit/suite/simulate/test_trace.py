@@ -12,7 +12,7 @@ from suite.simulate.trace import DistinctRows, WorkloadTrace
 def test_distinct_rows_come_in_order_of_first_occurrence(trace: ListedTrace) -> None:
     distinct = DistinctRows(trace.rows)
     for index, batch in enumerate(trace.batches):
-        rows, occurrences, _ = distinct.of(trace.ids(index))
+        rows, occurrences = distinct.of(trace.ids(index))
         assert rows.tolist() == list(dict.fromkeys(batch))
         assert occurrences.tolist() == [batch.count(row) for row in rows.tolist()]
 

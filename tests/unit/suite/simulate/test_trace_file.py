@@ -37,15 +37,13 @@ def saved(path: Path, ids: NDArray[np.int64]) -> Path:
 
 
 def assert_batches(trace: Trace, expected: list[list[list[int]]]) -> None:
-    """Ids of each batch by table, had in any order, and all batches at once."""
+    """Ids of each batch by table, had in any order."""
     assert trace.length == len(expected)
     for index in reversed(range(trace.length)):
         ids = trace.ids(index)
         assert ids.values.dtype == np.int64
         assert ids.starts.tolist() == trace.table_starts.tolist()
         assert [part.tolist() for part in np.split(ids.values, ids.ends[:-1])] == expected[index]
-    run = trace.run(0, trace.length)
-    assert [part.tolist() for part in np.split(run.values, run.ends[:-1])] == [ids for one in expected for ids in one]
     assert trace.batch_lookups == max(sum(map(len, batch)) for batch in expected)
     with pytest.raises(IndexError, match=f"there is no batch {len(expected)}, only {len(expected)}"):
         trace.ids(len(expected))
@@ -111,7 +109,7 @@ def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -
     np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([50, 7, 1000]))
     trace = FileTrace(tmp_path / "t.npz", BATCH)
     trace.ids(0)
-    for read in (lambda: trace.ids(1), trace.frequencies, lambda: trace.run(0, 3)):
+    for read in (lambda: trace.ids(1), trace.frequencies):
         with pytest.raises(DataError, match="table 2, row 44: id 1000 is outside the table's 1,000 rows"):
             read()
 
