@@ -172,7 +172,7 @@ def simulate_command(
         else:
             show.show(simulation, ShownConsole(markup=False, highlight=False))
         if out is not None:
-            files = [*results.write(simulation, out), show.draw(simulation, out)]
+            files = results.write(simulation, out)
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
     if not complete:
         raise typer.Exit(INTERRUPTED)

@@ -203,7 +203,7 @@ def made_ahead(trace: Trace, numbers: Iterable[int], *, threads: int) -> Iterato
 
 @compiled
 def _distinct(values, ends, starts, place, rows, occurrences):
-    """`place` is all zeros before and after: of a row met, 1 + where it stands in `rows`. Returns how many there are."""
+    """`place` is all zeros before and after: of a row met, 1 + its place in `rows`. Returns how many rows there are."""
     found = begin = 0
     for feature in range(starts.size):
         start = starts[feature]
