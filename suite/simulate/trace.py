@@ -4,10 +4,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property, wraps
+from functools import cached_property
 from threading import RLock
-from typing import Concatenate, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from workloads.batch import Split, Workload
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 _MAKING = RLock()
-_Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 
 FAR = 32
@@ -67,24 +65,21 @@ class Trace(ABC):
         ends: Int64s = np.cumsum([0, *(rows for _, rows in self.tables)])
         return ends[:-1]
 
+    def once(self, make: Callable[..., _Made], *given: object) -> _Made:
+        """Make something of this trace and arguments, and keep it: it is the same for every size of a cache.
 
-def once_per_trace(make: Callable[Concatenate[Trace, _Given], _Made]) -> Callable[Concatenate[Trace, _Given], _Made]:
-    """Keep what was made of a trace last as long as the trace lives: it is the same for every size of a cache.
-
-    All replays share it: the others wait instead of making it too.
-    """
-    made: WeakKeyDictionary[Trace, tuple[object, _Made]] = WeakKeyDictionary()
-
-    @wraps(make)
-    def once(trace: Trace, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
-        asked = given, named
+        All replays share it: the others wait instead of making it too. With other arguments it is made anew.
+        """
         with _MAKING:
-            if trace not in made or made[trace][0] != asked:
-                made.pop(trace, None)  # frees it before another is made
-                made[trace] = asked, make(trace, *given, **named)
-            return made[trace][1]
+            if self._made.get(make, (None,))[0] != given:
+                self._made.pop(make, None)  # frees it before another is made
+                self._made[make] = given, make(self, *given)
+            kept: _Made = self._made[make][1]
+            return kept
 
-    return once
+    @cached_property
+    def _made(self) -> dict[Callable[..., Any], tuple[tuple[object, ...], Any]]:
+        return {}
 
 
 class WorkloadTrace(Trace):

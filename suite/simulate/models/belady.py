@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
-from suite.simulate.models.next_use import next_uses
-from suite.simulate.trace import Int32s, Int64s, Seen, Trace, once_per_trace
+from suite.simulate.models.next_use import NextUses
+from suite.simulate.trace import Int32s, Int64s, Seen, Trace
 from systems.freq_cache.cache.policy import StaticFrequency
 from systems.freq_cache.compiled import compiled, prefetch_ahead
 
@@ -60,7 +60,7 @@ class BeladyModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         span, rows = setting.span, setting.trace.rows
-        self._uses = next_uses(setting.trace, span.stop)
+        self._uses = setting.trace.once(NextUses, span.stop)
         level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
         ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
@@ -92,7 +92,7 @@ class CompulsoryModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._first = next_uses(setting.trace, setting.span.stop).first
+        self._first = setting.trace.once(NextUses, setting.span.stop).first
         self._level, self._bar = _start_rows(setting, parameters["warm"])
         self._free = setting.slots if self._level.size else 0
 
@@ -119,13 +119,12 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
     """
     if warm == "off":
         return np.empty(0, np.int32), 0
-    levels = _levels(setting.trace)
+    levels = setting.trace.once(_levels)
     or_higher = np.bincount(levels)[::-1].cumsum()[::-1]
     enough = np.flatnonzero(or_higher >= min(setting.slots, levels.size))
     return levels, 0 if warm == "any" else int(enough[-1])
 
 
-@once_per_trace
 def _levels(trace: Trace) -> Int32s:
     """The level of the frequency of every row, int32 `[rows]`."""
     rows = np.arange(trace.rows, dtype=np.int32)

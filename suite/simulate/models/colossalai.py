@@ -73,7 +73,7 @@ class _RankedRows:
     """Whether the row of each rank is resident."""
 
     def __init__(self, trace: Trace, *, slots: int, warm: int) -> None:
-        self._ranks = ranks(trace)
+        self._ranks = trace.once(ranks)
         self._resident = np.zeros(trace.rows, np.bool_)
         self._resident[:warm] = True
 
@@ -95,7 +95,7 @@ class _CountedSlots:
     """The slot of each row, and of each slot its row and accesses."""
 
     def __init__(self, trace: Trace, *, slots: int, warm: int) -> None:
-        ranked = ranks(trace)
+        ranked = trace.once(ranks)
         frequent = np.flatnonzero(ranked < warm)
         self._place = np.where(ranked < warm, ranked, _ABSENT)
         self._row, self._accesses = np.zeros(slots, np.int32), np.zeros(slots, np.uint64)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.trace import FAR, Trace, made_ahead, once_per_trace
+from suite.simulate.trace import FAR, Trace, made_ahead
 from systems.freq_cache.compiled import compiled, prefetch
 
 Uses = NDArray[np.unsignedinteger]
@@ -31,12 +31,6 @@ class NextUses:
         room: Uses = np.empty(trace.batch_lookups, kind)
         for number, ids in made_ahead(trace, reversed(range(stop)), threads=2):  # here nothing else takes long
             self.of[number] = room[: _go_back(ids.values, ids.ends, ids.starts, number, self.first, room)].copy()
-
-
-@once_per_trace
-def next_uses(trace: Trace, stop: int) -> NextUses:
-    """Those from the last call where that was for as many batches of this trace."""
-    return NextUses(trace, stop)
 
 
 @compiled
