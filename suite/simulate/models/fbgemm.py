@@ -104,8 +104,7 @@ class FbgemmCacheModel(CacheModel):
         """Populate: without prefetching it is the batch stepped next."""
         rows, occurrences = batch.unique
         self._time += 1
-        sets, slots = np.empty(rows.size, np.int32), np.empty(rows.size, np.int32)
-        hash_rows(rows, self._sets, sets)
+        sets, slots = sets_of(rows, self._sets), np.empty(rows.size, np.int32)
         find(rows, sets, self._row, slots)
         missed = slots == EMPTY
         counts = np.full(rows.size, self._time, np.int64)
@@ -199,22 +198,14 @@ def warp_sort(keys, lanes):
         keys[lane] >>= _LANE_BITS
 
 
-@compiled
-def set_of(row, sets):
-    """The set of a row: the last steps of MurmurHash3 (64 bits), modulo the sets."""
-    h = np.uint64(row)
+def sets_of(rows: Int32s, sets: int) -> Int32s:
+    """The sets of rows: the last steps of MurmurHash3 (64 bits), modulo the number of sets."""
+    h = rows.astype(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        h ^= h >> np.uint64(33)
+        h *= np.uint64(factor)
     h ^= h >> np.uint64(33)
-    h *= np.uint64(0xFF51AFD7ED558CCD)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    h ^= h >> np.uint64(33)
-    return h % np.uint64(sets)
-
-
-@compiled
-def hash_rows(rows, sets, out):
-    for u in range(rows.size):
-        out[u] = set_of(rows[u], sets)
+    return (h % np.uint64(sets)).astype(np.int32)
 
 
 @compiled
