@@ -109,7 +109,10 @@ class FbgemmCacheModel(CacheModel):
         missed = slots == EMPTY
         counts = np.full(rows.size, self._time, np.int64)
         if self._lfu:
-            count_occurrences(rows, occurrences, slots, self._count, self._key, counts)
+            # while a row is cached, its count is kept with its slot
+            self._count[rows[missed]] += occurrences[missed]
+            counts[missed] = self._count[rows[missed]]
+            self._key[slots[~missed]] += occurrences[~missed]
         else:
             self._key[slots[~missed]] = self._time
         came = np.flatnonzero(missed)
@@ -229,23 +232,6 @@ def find(rows, sets, row_of_slot, slots):
         for way in range(WAYS):  # a row is in one way at most, and a sum needs no branch
             found += np.int32(way + 1) * np.int32(row_of_slot[np.uint64(first + way)] == wanted)
         slots[u] = first + found - 1 if found else EMPTY
-
-
-@compiled
-def count_occurrences(rows, occurrences, slots, count, count_of_slot, counts):
-    """Add to the count of every row; while a row is cached, its count is kept with its slot."""
-    for u in range(rows.size):
-        if u + _FAR < rows.size:
-            ahead = slots[u + _FAR]
-            if ahead == EMPTY:
-                prefetch(count, rows[u + _FAR])
-            else:
-                prefetch(count_of_slot, ahead)
-        if slots[u] == EMPTY:
-            count[rows[u]] += occurrences[u]
-            counts[u] = count[rows[u]]
-        else:
-            count_of_slot[slots[u]] += occurrences[u]
 
 
 @compiled
