@@ -13,7 +13,7 @@ import pandas as pd
 
 from suite.compare.runs import NoComparison, RunRecords, join, place
 from suite.records.groups import base_name, is_baseline, mixes_virtual
-from suite.records.record import Record, Status
+from suite.records.record import Record
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import Row, one_line
 from suite.tables.statistics import Estimate, log_speeds, samples_of, unpaired_ratio
