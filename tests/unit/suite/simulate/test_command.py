@@ -17,7 +17,6 @@ from suite.simulate import command, show
 from suite.simulate.models.registry import load
 from suite.simulate.results import Simulation
 from systems.registry import Variant
-from workloads.prepare.prepare import prepare
 
 SMOKE = ["--scale", "smoke", "--workload", "avazu", "--batches", "6", "--warmup", "2"]
 FEW = "freq_cache[policy=lru],freq_cache[policy=lru,look_ahead=16],fbgemm_uvm_caching,uvm"
@@ -192,19 +191,3 @@ def test_help_lists_the_commands_without_importing_them() -> None:
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert all(name in said for name in COMMANDS)
-
-
-def test_prepared_ids_outside_their_table_are_refused_before_they_are_replayed(tmp_path: Path) -> None:
-    lines = "".join("\t".join(["1", *map(str, range(39))]) + "\n" for _ in range(196))
-    (tmp_path / "train.txt").write_text(lines)
-    prepare("criteo_kaggle", [tmp_path / "train.txt"], out=tmp_path)
-    path = tmp_path / "criteo_kaggle" / "train_ids.npy"
-    ids = np.load(path)
-    ids[40, 3] = -1
-    np.save(path, ids)
-    words = ("--data-dir", tmp_path, "--batch-size", 16, "--policies", "uvm,lru", "--cache-ratio", 0.5, "--quiet")
-    said = "train_ids.npy, row 40: id -1 is outside table C4 of"
-    assert said in refused(*words)
-    curves = CliRunner().invoke(app, ["curves", "--data-dir", str(tmp_path), "--batch-size", "16", "--quiet"])
-    assert curves.exit_code == 2
-    assert said in curves.stderr
