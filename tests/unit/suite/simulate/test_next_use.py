@@ -3,7 +3,7 @@
 from bounds_scenes import SETTINGS, RowTrace, batches_of
 from hypothesis import given
 
-from suite.simulate.models.next_use import NextUses
+from suite.simulate.models.belady import NextUses
 from suite.simulate.trace import replayed
 
 
