@@ -113,11 +113,6 @@ def test_of_two_files_with_one_key_the_newer_record_counts_in_any_order(tmp_path
         (lambda root: None, ["--out", "{root}/o", "--records", "{root}/no"], "--records: "),
         (
             lambda root: stored(root, gpu_run()),
-            ["--out", "{root}", "--simulated", "{root}/none"],
-            "--simulated: ",
-        ),
-        (
-            lambda root: stored(root, gpu_run()),
             ["--out", "/dev/null/x", "--records", "{root}"],
             "--out: cannot make /dev/null/x",
         ),
