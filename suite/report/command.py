@@ -28,8 +28,8 @@ def report_command(
 
     Tables go to `tables/` as Markdown, CSV and LaTeX, figures to `figures/` as SVG, the page to `index.html`. The same
     records always give the same files. Records of another machine, device, data or setting stand in tables of their
-    own; files that are no records are named and the rest is reported. Replays under `simulate/`, in the directory or beside
-    it, give the figure of misses.
+    own; files that are no records are named and the rest is reported. Replays below `simulate/`, in the directory or
+    beside it, give the figure of misses.
 
     Examples: `python -m suite report --out results`; `python -m suite report --check`;
     `python -m suite report --records gpu --records cpu --out both`.
