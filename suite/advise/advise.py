@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from suite.advise.bound import Counts, Hardware, LeastSeconds, NoBound, counts_of, least_seconds
+from suite.advise.bound import Hardware, LeastSeconds, NoBound, counts_of, least_seconds
 from suite.advise.case import Case
 from suite.records.groups import published_rows
 from suite.records.measured import Model
 from suite.records.record import Cell
 from suite.records.scales import FULL
 from suite.run.cell.feed import open_workload
-from suite.simulate.models.model import CannotReplay, Span
+from suite.simulate.models.model import CannotReplay, Span, Tally
 from suite.simulate.trace import WorkloadTrace
 from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
 
@@ -88,7 +88,14 @@ def advise(
                 if case.support.verdict is not Verdict.YES:
                     refused.setdefault(one.system, case.support.reason)
                     continue
-                row = _bytes_of(case, budget)
+                row = Advised(
+                    system=one.system,
+                    cache_ratio=case.slots / case.spec.rows if case.caches else None,
+                    slots=case.slots,
+                    device_bytes=case.device_bytes,
+                    host_bytes=case.host_bytes,
+                    fits=budget is None or sum(case.device_bytes.values()) <= budget,
+                )
                 if hardware is not None:
                     on_progress("replaying ids", number, len(cells))
                     try:
@@ -116,22 +123,11 @@ def _sizes(case: Case, ratios: Sequence[float], budget: int | None) -> Iterator[
     return (replace(case, budget=one) for one in budgets)
 
 
-def _bytes_of(case: Case, budget: int | None) -> Advised:
-    return Advised(
-        system=case.cell.system,
-        cache_ratio=case.slots / case.spec.rows if case.caches else None,
-        slots=case.slots,
-        device_bytes=case.device_bytes,
-        host_bytes=case.host_bytes,
-        fits=budget is None or sum(case.device_bytes.values()) <= budget,
-    )
-
-
-def _bounds(case: Case, counts: Counts, hardware: Hardware) -> dict[str, object]:
+def _bounds(case: Case, counts: Tally, hardware: Hardware) -> dict[str, object]:
     """Fields of a row that follow from a replay and from hardware. Raises `NoBound`."""
     return {
-        "hit_rate": 1 - counts.misses / counts.distinct if case.caches else None,
-        "overflows": counts.overflows,
+        "hit_rate": 1 - counts.unique_misses / counts.unique_ids if case.caches else None,
+        "overflows": counts.overflow_batches > 0,
         "least_s": least_seconds(case, counts, hardware, tf32=case.cell.tf32),
         "published_steps_per_s": published_rate(case),
     }

@@ -7,14 +7,13 @@ of host memory and everything that is waited for come on top: no system reaches 
 
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import Field
 
 from suite.advise.case import RESIDENT, UVM, Case
 from suite.records.measured import Model
 from suite.simulate.models import registry as models
-from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.options import read_input
 from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind
@@ -57,21 +56,8 @@ class NoBound(LookupError):
     """A case has no bound; the message says which, and why."""
 
 
-class Counts(NamedTuple):
-    """Rows of a step, on average over the counted batches."""
-
-    distinct: float
-    fetched: float
-    """Rows that a cache fetches."""
-    written_back: float
-    misses: float
-    """Distinct rows that were not cached."""
-    overflows: bool = False
-    """Some batch has more distinct rows than the cache has slots."""
-
-
-def counts_of(case: Case, trace: Trace, span: Span) -> Counts:
-    """Count rows of a case per step by replaying a span of a trace, each cache once.
+def counts_of(case: Case, trace: Trace, span: Span) -> Tally:
+    """Count rows of a case by replaying a span of a trace, each cache once.
 
     Raises:
         CannotReplay: the cache cannot run at that size.
@@ -85,15 +71,8 @@ def counts_of(case: Case, trace: Trace, span: Span) -> Counts:
 
 
 @cache
-def _counted(model: Variant, setting: Setting) -> Counts:
-    tally = replay(models.build(model, setting))
-    return Counts(
-        distinct=tally.unique_ids / tally.batches,
-        fetched=tally.rows_fetched / tally.batches,
-        written_back=tally.rows_written_back / tally.batches,
-        misses=tally.unique_misses / tally.batches,
-        overflows=tally.overflow_batches > 0,
-    )
+def _counted(model: Variant, setting: Setting) -> Tally:
+    return replay(models.build(model, setting))
 
 
 class LeastSeconds(Model):
@@ -120,7 +99,7 @@ class LeastSeconds(Model):
         return max(self.compute, self.link)
 
 
-def least_seconds(case: Case, counts: Counts, hardware: Hardware, *, tf32: bool) -> LeastSeconds:
+def least_seconds(case: Case, counts: Tally, hardware: Hardware, *, tf32: bool) -> LeastSeconds:
     """Bound the step of a case.
 
     - flops: the products of forward and backward;
@@ -132,8 +111,8 @@ def least_seconds(case: Case, counts: Counts, hardware: Hardware, *, tf32: bool)
     Raises:
         NoBound: what the system moves has no model.
     """
-    link_in, link_out = _link_bytes(case, counts)
-    trained = 0.0 if case.name in UVM or case.name == "cpu_embeddings" else counts.distinct
+    link_in, link_out = (size / counts.batches for size in _link_bytes(case, counts))
+    trained = 0.0 if case.name in UVM or case.name == "cpu_embeddings" else counts.unique_ids / counts.batches
     rows = 2 * trained * (case.row_bytes + case.state_bytes)
     memory = 2 * 4 * (case.activation_values + case.dense_parameters) + rows
     return LeastSeconds(
@@ -144,22 +123,22 @@ def least_seconds(case: Case, counts: Counts, hardware: Hardware, *, tf32: bool)
     )
 
 
-def _link_bytes(case: Case, counts: Counts) -> tuple[float, float]:
-    """Bytes over the link in a step, to the device and to the host."""
+def _link_bytes(case: Case, counts: Tally) -> tuple[int, int]:
+    """Bytes over the link in the counted batches, to the device and to the host."""
     if case.name in RESIDENT:
-        return 0.0, 0.0
+        return 0, 0
     if case.name == "cpu_embeddings":
-        pooled = float(case.cell.batch_size * len(case.tables) * case.row_bytes)
+        pooled = counts.batches * case.cell.batch_size * len(case.tables) * case.row_bytes
         return pooled, pooled
     # row-wise state is on the device; other state stays beside the rows on the host, cached rows or not
     state = 0 if case.spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD else case.state_bytes
     if case.name in UVM:
-        crossing = counts.distinct * (case.row_bytes + state)
+        crossing = counts.unique_ids * (case.row_bytes + state)
         return crossing, crossing
     if case.name == "freq_cache":
         record = sizing.layout_of(CacheSpec.of(case.spec), case.spec.tables[0]).record_bytes
-        return counts.fetched * record, counts.written_back * record
+        return counts.rows_fetched * record, counts.rows_written_back * record
     if case.caches:
-        beside = counts.distinct * state
-        return counts.fetched * case.row_bytes + beside, counts.written_back * case.row_bytes + beside
+        beside = counts.unique_ids * state
+        return counts.rows_fetched * case.row_bytes + beside, counts.rows_written_back * case.row_bytes + beside
     raise NoBound(f"what {case.name} moves has no model here: run_bench.py measures it")
