@@ -1,17 +1,44 @@
 """Bounds are what can be reached and no more: against every possible choice, and their own rules told with sets."""
 
-import pytest
-from bounds_scenes import SETTINGS, RowTrace, batches_of
-from brute_force_bounds import BruteForceBelady, least_misses
-from hypothesis import given
-from hypothesis import strategies as st
-from listed_traces import setting
+from collections.abc import Sequence
 
-from suite.simulate.models.belady import BeladyModel, CompulsoryModel
+import pytest
+from brute_force_bounds import BruteForceBelady, least_misses
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from listed_traces import ListedTrace, setting
+
+from suite.simulate.models.belady import BeladyModel, CompulsoryModel, NextUses
 from suite.simulate.models.model import Tally, replay
 from suite.simulate.trace import replayed
+from systems.freq_cache.cache.policy import level_of
 
+SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WAYS = [(bypass, warm) for bypass in ("off", "on") for warm in ("off", "any", "frequent")]
+
+
+class RowTrace(ListedTrace):
+    """Rows written out batch by batch, repeats welcome; the first half of them is one table, the rest another."""
+
+    def __init__(
+        self, rows: int, batches: Sequence[Sequence[int]], frequencies: Sequence[int] | None = None
+    ) -> None:
+        in_order = [sorted(batch, key=lambda row: row >= rows // 2) for batch in batches]
+        super().__init__((rows // 2, rows - rows // 2), in_order, range(rows) if frequencies is None else frequencies)
+
+    def start(self, warm: str, slots: int) -> frozenset[int]:
+        """The rows that a cache may start with."""
+        levels = [level_of(int(frequency)) for frequency in self.counts]
+        lowest = {"off": 1 << 30, "any": 0, "frequent": sorted(levels)[-min(slots, self.rows)]}[warm]
+        return frozenset(row for row in range(self.rows) if levels[row] >= lowest)
+
+    @property
+    def sets(self) -> list[frozenset[int]]:
+        return [frozenset(batch) for batch in self.batches]
+
+
+def batches_of(rows: int, *, most: int, longest: int) -> st.SearchStrategy[list[list[int]]]:
+    return st.lists(st.lists(st.integers(0, rows - 1), max_size=longest), min_size=1, max_size=most)
 
 
 @pytest.mark.parametrize(("bypass", "warm"), WAYS)
@@ -57,3 +84,19 @@ def test_only_first_uses_are_compulsory() -> None:
     )
     assert (cold.unique_misses, cold.lookup_misses, cold.rows_written_back) == (3, 4, 0)
     assert (warm.unique_misses, frequent.unique_misses) == (1, 2)  # rows 4 and 5 are the most frequent
+
+
+@SETTINGS
+@given(batches=batches_of(20, most=12, longest=10))
+def test_next_uses_are_those_found_by_searching(batches: list[list[int]]) -> None:
+    trace = RowTrace(20, batches)
+    stop = trace.length
+    uses = NextUses(trace, stop)
+
+    def search(row: int, start: int) -> int:
+        return next((n for n in range(start, stop) if row in batches[n]), stop)
+
+    assert uses.first.tolist() == [search(row, 0) for row in range(20)]
+    for batch in replayed(trace, 0, stop):
+        expected = [search(row, batch.number + 1) for row in batch.unique[0].tolist()]
+        assert uses.of[batch.number].tolist() == expected
