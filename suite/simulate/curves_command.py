@@ -91,7 +91,7 @@ def curves_command(
     """Misses of an LRU cache at every size at once, and how to divide slots among tables.
 
     One pass over the stream gives all sizes exactly, from the largest batch on. With --split, the slots go where they
-    save most misses, and one cache for all tables and equal shares of the rows stand beside that.
+    save most misses, and one cache for all tables stands beside that.
 
     For example:
 
@@ -183,8 +183,6 @@ def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
                 "largest_batch": [curve.largest_batch for curve in curves.tables],
                 "slots": split.greedy.slots,
                 "unique_misses": split.greedy.misses,
-                "equal_share_slots": split.equal.slots,
-                "equal_share_unique_misses": split.equal.misses,
             }
         )
     return made
@@ -212,8 +210,6 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
             "standard_error": split.greedy_error,
             "shared_unique_misses": split.shared_misses,
             "shared_standard_error": split.shared_error,
-            "equal_share_cache_rows": dict(zip(split.names, split.equal.slots, strict=True)),
-            "equal_share_unique_misses": split.equal.total_misses,
             "unused_slots": split.unused,
             "answer": split.answer,
         },
@@ -270,12 +266,11 @@ def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
     made = frames(curves, split)["split"].drop(columns="largest_batch")
     whole = ["all, apart", *made.drop(columns="table").sum().tolist()]
     lines = [
-        [name, f"{rows:,}", f"{own:,}", amount(missed / curves.batches), f"{equal:,}", amount(other / curves.batches)]
-        for name, rows, own, missed, equal, other in (*made.itertuples(index=False, name=None), whole)
+        [name, f"{rows:,}", f"{slots:,}", amount(misses / curves.batches)]
+        for name, rows, slots, misses in (*made.itertuples(index=False, name=None), whole)
     ]
-    lines.append(["all, shared", "", f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", ""])
-    heads = ("slots where\nthey save most", "misses\nper batch", "slots by\nequal share", "misses\nper batch")
-    print_table(console, ["table", "rows", *heads], lines, sections=[len(curves.tables)])
+    lines.append(["all, shared", "", f"{split.slots:,}", amount(split.shared_misses / curves.batches)])
+    print_table(console, ["table", "rows", "slots", "misses\nper batch"], lines, sections=[len(curves.tables)])
     print_line(console, split.answer, style="bold")
     if split.unused:
         print_line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
