@@ -6,7 +6,6 @@ from matplotlib.container import ErrorbarContainer
 
 from suite.simulate.results import Configuration, SimulatedRow, SimulatedTraffic, Simulation, Stream
 from tests.unit.suite import fabricate
-from tests.unit.suite.report.report_scenes import with_memory
 
 GB = fabricate.GB
 
@@ -73,8 +72,8 @@ def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
             ("torchrec_uvm", 0.5, {"host/rows": GB}),
             ("no_embeddings", 2, {}),
         ):
-            made = fabricate.rounds(name, [share * fabricate.BASELINE] * 3, setting=setting, noise=noise)
-            records += with_memory(made, anatomy_bytes=anatomy)
+            speeds = [share * fabricate.BASELINE] * 3
+            records += fabricate.rounds(name, speeds, setting=setting, noise=noise, anatomy=anatomy)
     return records
 
 

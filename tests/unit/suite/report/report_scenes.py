@@ -15,17 +15,6 @@ def source(records: Iterable[Record], **more: Any) -> Source:
     return Source(groups=tuple(group_records(records)), **more)
 
 
-def with_memory(records: Iterable[Record], **memory: Any) -> list[Record]:
-    """The records with other figures of memory."""
-    changed = []
-    for old in records:
-        measured = old.measurement
-        assert measured is not None
-        measured = measured.model_copy(update={"memory": measured.memory.model_copy(update=memory)})
-        changed.append(old.model_copy(update={"measurement": measured}))
-    return changed
-
-
 def unverified(records: Iterable[Record]) -> list[Record]:
     return [old.model_copy(update={"verification": Verification(checks=())}) for old in records]
 

@@ -30,10 +30,7 @@ def even(share: float) -> float:
 
 def ran(system: str, speed: float, within: float = 0.0, *, anatomy: dict[str, int], **changes: Any) -> Record:
     """A system at so many times the baseline's speed, with an interval that reaches higher by the share `within`."""
-    made = record(system, samples_per_s=speed * BASELINE, noise=even(within), **changes)
-    assert made.measurement is not None
-    memory = made.measurement.memory.model_copy(update={"anatomy_bytes": anatomy})
-    return made.model_copy(update={"measurement": made.measurement.model_copy(update={"memory": memory})})
+    return record(system, samples_per_s=speed * BASELINE, noise=even(within), anatomy=anatomy, **changes)
 
 
 CPU = {"setting": {"device": "cpu", "cache_ratio": 0.05}, "offloads": False}
@@ -50,12 +47,6 @@ def cpu(system: str, speed: float, within: float = 0.0, **changes: Any) -> Recor
 def gpu(system: str, speed: float, within: float = 0.0, **changes: Any) -> Record:
     anatomy = ALL if system == "full_gpu" else CACHE if "cach" in system else NONE
     return ran(system, speed, within, anatomy=anatomy, **changes)
-
-
-def approximate(system: str, **changes: Any) -> Record:
-    made = record(system, **changes)
-    assert made.measurement is not None
-    return made.model_copy(update={"measurement": made.measurement.model_copy(update={"exact": False})})
 
 
 def failed(system: str, status: Status, **changes: Any) -> Record:
@@ -157,7 +148,10 @@ SCENES: dict[str, tuple[list[Record], str]] = {
         ],
         "Nothing to compare: no system beside full_gpu can be judged.",
     ),
-    "approximate systems alone, which have sentences of their own": ([approximate("hashed"), approximate("qr")], ""),
+    "approximate systems alone, which have sentences of their own": (
+        [record("hashed", exact=False), record("qr", exact=False)],
+        "",
+    ),
     "everything failed": (
         [failed("full_gpu", Status.OOM_DEVICE), failed("freq_cache", Status.CRASHED)],
         "Nothing was measured: no system ended ok.",
