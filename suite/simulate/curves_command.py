@@ -36,7 +36,7 @@ from suite.simulate.options import (
     read_input,
     span_of,
 )
-from suite.simulate.planner_inputs import CountedRun, beside, check_counted, planner_inputs, show_beside
+from suite.simulate.planner_inputs import CountedRun, beside, planner_inputs, show_beside
 from suite.simulate.slots_by_table import SlotSplit, split_slots
 from suite.tables.formatting import amount, look
 from suite.tables.sheet import csv_text
@@ -114,10 +114,9 @@ def curves_command(
         opened = open_trace(
             workload=workload, scale=scale.value, data_dir=data_dir, trace=trace, batch_size=batch_size, seed=seed
         )
-        if measured is not None:
-            check_counted(opened, measured)
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
+        compared = None if measured is None else beside(opened, measured)
         with Shown(quiet=quiet) as shown:
             by_table = per_table or slots is not None or torchrec is not None
             curves = miss_curves(opened, span, sample, by_table, partial(shown, "batches"))
@@ -143,8 +142,8 @@ def curves_command(
                 write_atomically(out / f"{name}.csv", csv_text(frame))
             draw(curves, divided, out / FIGURE)
             errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)}, {FIGURE} to {out}")
-        if measured is not None:
-            show_beside(beside(opened, measured), ShownConsole(markup=False, highlight=False, stderr=as_json))
+        if compared is not None:
+            show_beside(compared, ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
             inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
             write_atomically(torchrec, inputs.model_dump_json())
