@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +17,6 @@ from workloads.batch import Split, Workload
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-_MAKING = RLock()
 _Made = TypeVar("_Made")
 
 FAR = 32
@@ -68,14 +66,13 @@ class Trace(ABC):
     def once(self, make: Callable[..., _Made], *given: object) -> _Made:
         """Make something of this trace and arguments, and keep it: it is the same for every size of a cache.
 
-        All replays share it: the others wait instead of making it too. With other arguments it is made anew.
+        With other arguments it is made anew.
         """
-        with _MAKING:
-            if self._made.get(make, (None,))[0] != given:
-                self._made.pop(make, None)  # frees it before another is made
-                self._made[make] = given, make(self, *given)
-            kept: _Made = self._made[make][1]
-            return kept
+        if self._made.get(make, (None,))[0] != given:
+            self._made.pop(make, None)  # frees it before another is made
+            self._made[make] = given, make(self, *given)
+        kept: _Made = self._made[make][1]
+        return kept
 
     @cached_property
     def _made(self) -> dict[Callable[..., Any], tuple[tuple[object, ...], Any]]:

@@ -1,5 +1,6 @@
 """Base class of simulated caches, which see batches one after another and count what they would have moved."""
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -155,6 +156,45 @@ class CacheModel(ABC):
         return tally.rows_fetched * each + state, tally.rows_written_back * each + state
 
 
+class Replay:
+    """A replay of a fresh model, which is handed the batches of its span in order.
+
+    Attributes:
+        tally: What was counted so far.
+        seconds: Spent in the model.
+    """
+
+    def __init__(self, model: CacheModel) -> None:
+        self.model = model
+        self.tally = Tally.of(model.setting.trace)
+        self.seconds = 0.0
+        self._waiting: deque[Seen] = deque()
+
+    def take(self, batch: Seen) -> None:
+        """Announce a batch; the one announced longest ago is stepped once the model has looked ahead as far as it does.
+
+        Raises:
+            CannotReplay: the modelled system would have refused or failed.
+        """
+        start = time.perf_counter()
+        self.model.announce(batch)
+        self._waiting.append(batch)
+        if len(self._waiting) > self.model.look_ahead:
+            self._step()
+        self.seconds += time.perf_counter() - start
+
+    def finish(self) -> Tally:
+        """Step what waits behind the last batch. Raises as `take` does."""
+        while self._waiting:
+            self._step()
+        return self.tally
+
+    def _step(self) -> None:
+        batch = self._waiting.popleft()
+        counted = batch.number >= self.model.setting.span.counted_from
+        self.model.step(batch, self.tally if counted else None)
+
+
 def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: None) -> Tally:
     """Replay the span that a model was made for.
 
@@ -165,23 +205,11 @@ def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: N
     Raises:
         CannotReplay: the modelled system would have refused or failed.
     """
-    trace, span = model.setting.trace, model.setting.span
-    tally = Tally.of(trace)
-    waiting: deque[Seen] = deque()
-
-    def step() -> None:
-        batch = waiting.popleft()
-        model.step(batch, tally if batch.number >= span.counted_from else None)
+    one = Replay(model)
+    for batch in replayed(model.setting.trace, 0, model.setting.span.stop):
+        one.take(batch)
         on_batches(1)
-
-    for batch in replayed(trace, 0, span.stop):
-        model.announce(batch)
-        waiting.append(batch)
-        if len(waiting) > model.look_ahead:
-            step()
-    while waiting:
-        step()
-    return tally
+    return one.finish()
 
 
 @compiled

@@ -152,7 +152,7 @@ def test_interrupt_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Monke
             yield outcome
 
     monkeypatch.setattr(command, "run_cells", until_the_third)
-    monkeypatch.setattr(command, "plan_jobs", lambda **_: 1)
+    monkeypatch.setattr(command, "MEMORY_BYTES", 1)  # a pass for each
     result = call(*SMOKE, "--policies", "uvm,lru", "--cache-ratio", "0.05,0.1", "--out", tmp_path)
     assert result.exit_code == 130
     kept = Simulation.model_validate_json((tmp_path / "simulation.json").read_text())
