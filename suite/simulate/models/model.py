@@ -185,8 +185,10 @@ class Replay:
 
     def finish(self) -> Tally:
         """Step what waits behind the last batch. Raises as `take` does."""
+        start = time.perf_counter()
         while self._waiting:
             self._step()
+        self.seconds += time.perf_counter() - start
         return self.tally
 
     def _step(self) -> None:
