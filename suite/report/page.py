@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.tables.settings import caveat
-from suite.tables.sheet import Sheet, ResultTable
+from suite.tables.sheet import ResultTable, Sheet
 from suite.tables.statistics import Estimate
 
 if TYPE_CHECKING:

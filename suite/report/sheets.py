@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from suite.records.groups import NOTE, RecordGroup, PublishedRow, published_rows
+from suite.records.groups import NOTE, PublishedRow, RecordGroup, published_rows
 from suite.records.record import Status
 from suite.tables.columns import PAPER, SYSTEM
 from suite.tables.comparison import comparison
 from suite.tables.formatting import count, duration
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
-from suite.tables.sheet import Column, Sheet, ResultTable
+from suite.tables.sheet import Column, ResultTable, Sheet
 
 
 def sheets(groups: Sequence[RecordGroup]) -> tuple[Sheet, ...]:

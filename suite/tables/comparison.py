@@ -10,7 +10,7 @@ from suite.tables.disk import disk_tables
 from suite.tables.ranks import rank_tables
 from suite.tables.rows import Row, baseline_repeat, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
-from suite.tables.sheet import Sheet, ResultTable
+from suite.tables.sheet import ResultTable, Sheet
 from suite.tables.verdict import listed, verdict
 
 

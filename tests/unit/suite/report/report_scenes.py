@@ -8,7 +8,7 @@ from typing import Any
 from suite.records.groups import group_records
 from suite.records.record import Record, Verification
 from suite.report.publish import Source
-from suite.tables.sheet import Sheet, ResultTable
+from suite.tables.sheet import ResultTable, Sheet
 
 
 def source(records: Iterable[Record], **more: Any) -> Source:

@@ -115,9 +115,7 @@ def assert_counts(model: CacheModel, steps: Sequence[Step], *, overflows: bool =
     assert tally.rows_fetched == sum(step.fetched for step in told)
     assert tally.rows_written_back == sum(step.back for step in told)
     assert tally.overflow_batches == overflows * sum(len(set(batch)) > model.slots for batch in batches)
-    assert tally.over_time == [
-        (len(set(batch)), len(step.missed)) for batch, step in zip(batches, told, strict=True)
-    ]
+    assert tally.over_time == [(len(set(batch)), len(step.missed)) for batch, step in zip(batches, told, strict=True)]
     by_table = np.zeros_like(tally.by_table)
     for batch, step in zip(batches, told, strict=True):
         for row in set(batch):

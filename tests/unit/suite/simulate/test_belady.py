@@ -20,9 +20,7 @@ WAYS = [(bypass, warm) for bypass in ("off", "on") for warm in ("off", "any", "f
 class RowTrace(ListedTrace):
     """Rows written out batch by batch, repeats welcome; the first half of them is one table, the rest another."""
 
-    def __init__(
-        self, rows: int, batches: Sequence[Sequence[int]], frequencies: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, rows: int, batches: Sequence[Sequence[int]], frequencies: Sequence[int] | None = None) -> None:
         in_order = [sorted(batch, key=lambda row: row >= rows // 2) for batch in batches]
         super().__init__((rows // 2, rows - rows // 2), in_order, range(rows) if frequencies is None else frequencies)
 

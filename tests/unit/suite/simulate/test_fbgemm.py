@@ -17,9 +17,7 @@ from systems.contract import OptimizerKind, SparseOptimizer
 VARIANTS = [("lru", "off"), ("lru", "on"), ("lfu", "off")]
 
 
-def replayed(
-    trace: ListedTrace, *, slots: int, policy: str, prefetch: str = "off"
-) -> tuple[FbgemmCacheModel, Tally]:
+def replayed(trace: ListedTrace, *, slots: int, policy: str, prefetch: str = "off") -> tuple[FbgemmCacheModel, Tally]:
     model = FbgemmCacheModel(setting(trace, slots), {"policy": policy, "prefetch": prefetch})
     return model, replay(model)
 
