@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from advise_scenes import PowerTrace, case
+from advise_scenes import case
 
 from suite.advise.bound import EXAMPLES, Hardware, LeastSeconds, counts_of, least_seconds, load_hardware
 from suite.records.command_line import BadOption
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, Tally, replay
+from suite.simulate.options import open_trace
 from systems.registry import Variant
 
 COUNTS = Tally(np.zeros((3, 2), np.int64), batches=2, unique_ids=200, rows_fetched=60, rows_written_back=40)
@@ -74,7 +75,7 @@ def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
 
 
 def test_cache_is_replayed_with_its_policy_its_look_ahead_and_its_slots() -> None:
-    trace = PowerTrace(batches=6)
+    trace = open_trace(workload="avazu", scale="smoke", batch_size=64)
     found = counts_of(case("freq_cache[look_ahead=2,policy=lru,tier=file]"), trace, SPAN)
     model = Variant("freq_cache", (("policy", "lru"), ("look_ahead", "2")))
     tally = replay(models.build(model, Setting(trace=trace, span=SPAN, slots=410)))
