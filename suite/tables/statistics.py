@@ -12,9 +12,9 @@ import math
 import statistics
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from suite.records.groups import is_baseline
 from suite.records.measured import Turns
@@ -26,7 +26,6 @@ _NORMAL = 1.4826
 """Standard deviations in a median distance from the median, of a normal distribution."""
 BuildKey = tuple[str, int]
 """A contest, and one of its builds: within it, systems had the same turns."""
-_System = TypeVar("_System")
 ENOUGH_RUNS = 3
 """With fewer contests an interval is over builds, and holds within the run."""
 
@@ -279,18 +278,6 @@ def _pace(timed: Iterable[Turns]) -> float:
     return statistics.geometric_mean(
         turns.steps / second for turns in timed for build in turns.system_s for second in build
     )
-
-
-def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimate | None]) -> list[int]:
-    """The place of each system, fastest first, from 1. `ratio` is None for two that cannot be compared.
-
-    A system too close to call with the first of the place before it shares that place.
-    """
-    found = [1][: len(order)]
-    for position, system in enumerate(order[1:], start=2):
-        found_ratio = ratio(order[found[-1] - 1], system)
-        found.append(found[-1] if found_ratio is None or found_ratio.spans_one else position)
-    return found
 
 
 def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | None:

@@ -8,7 +8,7 @@ are device bytes by the systems' own account.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, RecordGroup, base_name, is_baseline
@@ -16,7 +16,7 @@ from suite.records.record import Status
 from suite.tables.formatting import percent
 from suite.tables.rows import Row, failure, merged_rows
 from suite.tables.settings import cache
-from suite.tables.statistics import Estimate, places, relative_speed
+from suite.tables.statistics import Estimate, relative_speed
 
 STEP: Final = 5
 """Costs and gains are told in steps of so many per cent. Most ratios of runs an hour apart differ by less."""
@@ -161,11 +161,12 @@ def _fastest(rows: Sequence[Row], noise: float) -> list[str]:
     racing = [row for row in rows if row.offloads and row.steps_per_s is not None]
     if len(racing) < 2 or any(_ratio(racing[0], other, noise) is None for other in racing[1:]):
         return []
-    order = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
-    shared = places(order, partial(_ratio, noise=noise))
-    first = [row.system for row, place in zip(order, shared, strict=True) if place == 1]
-    close = ", too close to call" if len(first) > 1 else ""
-    return [f"fastest of those that offload: {listed(first)}{close}"]
+    first, *others = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
+    close = list(takewhile(lambda row: (found := _ratio(first, row, noise)) is None or found.spans_one, others))
+    return [
+        f"fastest of those that offload: {listed(row.system for row in (first, *close))}"
+        f"{', too close to call' if close else ''}"
+    ]
 
 
 def _ratio(row: Row, other: Row, noise: float) -> Estimate | None:

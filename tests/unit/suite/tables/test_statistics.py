@@ -12,7 +12,6 @@ from suite.records.record import Record
 from suite.tables.statistics import (
     log_speeds,
     mean_of,
-    places,
     ratio_of,
     relative_speed,
     repeat_speed,
@@ -136,22 +135,3 @@ def test_embedding_step_has_a_ratio_of_its_own_also_for_the_baselines_repeat() -
     assert speed(baseline)["embedding_ratio"].value == 1
     assert repeat_speed([baseline])["embedding_ratio"].value == pytest.approx(2)
     assert speed(timed("cache", BESIDE))["embedding_ratio"] is None
-
-
-@pytest.mark.parametrize(
-    ("logs", "expected"),
-    [
-        ({"a": [2.0, 2.01, 1.99], "b": [1.0, 1.01, 0.99], "c": [0.0, 0.01, -0.01]}, [1, 2, 3]),
-        ({"a": [1.0, 1.03, 0.99], "b": [1.01, 0.99, 1.01], "c": [0.5, 0.51, 0.5]}, [1, 1, 3]),
-        # a place is shared with its first, not down a chain of neighbours
-        ({"a": [0.00, 0.00, 0.00], "b": [-0.01, -0.05, 0.01], "c": [-0.06, -0.07, -0.05]}, [1, 1, 3]),
-        ({"b": [-0.01, -0.05, 0.01], "c": [-0.06, -0.07, -0.05]}, [1, 1]),
-        ({}, []),
-    ],
-)
-def test_systems_rank_one_after_another_and_those_too_close_to_call_share_a_place(
-    logs: dict[str, list[float]], expected: list[int]
-) -> None:
-    records = {name: raced(name, found, contest="one") for name, found in logs.items()}
-    assert places(list(logs), lambda first, other: relative_speed([records[first]], [records[other]])) == expected
-    assert places(list(logs), lambda first, other: None) == [1] * len(logs)
