@@ -1,9 +1,8 @@
 import pytest
-from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, run_at
+from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later
 
-from suite.compare.compare import compare
-from suite.compare.runs import NoComparison, read_run
-from tests.unit.suite.fabricate import record, rounds
+from suite.compare.runs import NoComparison
+from tests.unit.suite.fabricate import rounds
 
 
 def labels(found, in_run="both") -> list[str]:
@@ -46,17 +45,3 @@ def test_two_machines_are_compared_with_a_warning_and_refused_within_one_run(tmp
     mixed = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
     with pytest.raises(NoComparison, match=r"RUN_B: .* has cells of several machines, .*; give each machine's records"):
         compared(tmp_path / "mixed", rounds("cache", STEADY), mixed)
-
-
-def test_the_same_records_twice_are_refused(tmp_path):
-    root = run_at(tmp_path, rounds("cache", STEADY))
-    with pytest.raises(NoComparison, match="the same records"):
-        compare(read_run("RUN_A", root), read_run("RUN_B", root / "records"))
-
-
-def test_nothing_in_common_names_the_cells_that_each_has(tmp_path):
-    before = [record("cache"), record("other", setting={"workload": "avazu"})]
-    after = [record("other"), record("cache", setting={"workload": "avazu"})]
-    message = r"they differ in cache x criteo_kaggle, other x avazu against cache x avazu, other x criteo_kaggle;"
-    with pytest.raises(NoComparison, match=message):
-        compared(tmp_path, before, after)
