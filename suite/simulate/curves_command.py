@@ -10,8 +10,6 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 import typer
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from rich.console import Console
 
 from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
@@ -38,7 +36,7 @@ from suite.simulate.options import (
 )
 from suite.simulate.planner_inputs import CountedRun, beside, planner_inputs, show_beside
 from suite.simulate.slots_by_table import SlotSplit, split_slots
-from suite.tables.formatting import amount, look
+from suite.tables.formatting import amount
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown
@@ -140,8 +138,7 @@ def curves_command(
             tables = frames(curves, divided)
             for name, frame in tables.items():
                 write_atomically(out / f"{name}.csv", csv_text(frame))
-            draw(curves, divided, out / FIGURE)
-            errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)}, {FIGURE} to {out}")
+            errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)} to {out}")
         if compared is not None:
             show_beside(compared, ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
@@ -151,7 +148,7 @@ def curves_command(
 
 
 def curve_sizes(curve: Curve) -> list[int]:
-    """Sizes at which a curve is written and drawn: eight per doubling, the largest batch, all rows used, all rows."""
+    """Sizes at which a curve is written: eight per doubling, the largest batch, all rows used, all rows."""
     doublings = np.arange(0, np.log2(curve.rows) + 1 / _PER_OCTAVE, 1 / _PER_OCTAVE)
     sizes = {*np.rint(2**doublings).astype(int).tolist(), curve.largest_batch, curve.used_rows, curve.rows}
     return sorted(size for size in sizes if 0 < size <= curve.rows)
@@ -277,38 +274,3 @@ def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
         print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
     print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
     print_line(console, f"cache_rows={pformat(split.cache_rows(), sort_dicts=False)}")
-
-
-FIGURE = "curves.svg"
-# Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
-_UNIQUE, _SPLIT, _OVERFLOW = "#0072B2", "#009E73", "#BBBBBB"
-
-
-def draw(curves: Curves, split: SlotSplit | None, path: Path) -> None:
-    """Write the figure, the same bytes for the same curves, with the slots of a split marked."""
-    curve, sizes = curves.pooled, curve_sizes(curves.pooled)
-    with look("curves"):
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        axes = figure.subplots()
-        rates = np.array([100 * curve.miss_rate(slots) for slots in sizes])
-        axes.plot(sizes, rates, color=_UNIQUE, label="of distinct rows")
-        if curves.sample is not None:
-            errors = np.array([200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes])
-            low, high = np.maximum(0, rates - errors), np.minimum(100, rates + errors)
-            axes.fill_between(sizes, low, high, color=_UNIQUE, alpha=0.2, linewidth=0, label="± 2 standard errors")
-        if curve.largest_batch > 1:
-            label = "largest batch does not fit"
-            axes.axvspan(1, curve.largest_batch, color=_OVERFLOW, alpha=0.35, linewidth=0, label=label)
-        if split is not None:
-            own = 100 * split.greedy.total_misses / max(1, curve.unique_ids)
-            axes.plot(split.slots, own, "D", color=_SPLIT, label="tables apart, of distinct rows")
-        axes.set_xscale("log")
-        axes.set_xlim(1, max(2, curve.rows))
-        axes.set_ylim(0, 102)
-        axes.xaxis.set_major_locator(LogLocator(numticks=6))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set(xlabel="slots of one LRU cache for all tables", ylabel="misses, %")
-        axes.set_title(f"{curves.trace}: misses by cache size, {curves.batches:,} batches")
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
-        figure.savefig(path, metadata={"Date": None, "Creator": None})
