@@ -27,8 +27,6 @@ class BeladyModel(CacheModel):
     - `warm=frequent`: the cache starts with the best of the most frequent rows, free of charge: with any that a cache
       might hold which was filled by `Trace.frequencies` (of equally frequent rows, as `StaticFrequency` rounds, any).
       The default: it bounds all that start so, or empty, and any other start does not know the future.
-    - `warm=any`: it starts with the best of all rows. Bounds every start; far too low where a replay is short for the
-      cache, because it holds rows that nobody could know of.
     - `warm=off`: it starts empty. The bound for caches that do, at most `slots` misses above the others.
 
     The rule is Belady's ("A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
@@ -55,7 +53,7 @@ class BeladyModel(CacheModel):
     finding of distinct rows, `NextUses`, with a warm start 4 B for levels, and 32 B per batch; nothing per slot.
     """
 
-    variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
+    variants = {"bypass": ("off", "on"), "warm": ("frequent", "off")}
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -122,7 +120,7 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
     levels = setting.trace.once(_levels)
     or_higher = np.bincount(levels)[::-1].cumsum()[::-1]
     enough = np.flatnonzero(or_higher >= min(setting.slots, levels.size))
-    return levels, 0 if warm == "any" else int(enough[-1])
+    return levels, int(enough[-1])
 
 
 def _levels(trace: Trace) -> Int32s:
