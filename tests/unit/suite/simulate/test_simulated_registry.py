@@ -4,19 +4,9 @@ import pytest
 from listed_traces import setting, skewed_trace
 
 from suite.records.command_line import BadOption
-from suite.simulate.models.model import CacheModel, RowBytes, Tally, replay
+from suite.simulate.models.model import RowBytes, replay
 from suite.simulate.models.registry import BOUNDS, MODELS, build, parameters_of, parse_policies
-from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
-
-
-class OfMyOwn(CacheModel):
-    """Named on the command line as `test_simulated_registry:OfMyOwn`."""
-
-    variants = {"colour": ("red", "blue")}
-
-    def step(self, batch: Seen, tally: Tally | None) -> None:
-        raise NotImplementedError
 
 
 def test_all_has_every_model_in_it_and_each_variant_once() -> None:
@@ -37,13 +27,6 @@ def test_all_has_every_model_in_it_and_each_variant_once() -> None:
 )
 def test_each_variant_is_named_once_and_bounds_are_always_there(text: str, names: list[str]) -> None:
     assert [str(variant) for variant in parse_policies(text)] == names
-
-
-def test_a_model_of_ones_own_is_taken() -> None:
-    trace = skewed_trace(tables=(9,), batches=2, samples=3)
-    variant = parse_policies("test_simulated_registry:OfMyOwn[colour=blue]")[0]
-    model = build(variant, setting(trace, 4))
-    assert (type(model).__name__, model.parameters) == ("OfMyOwn", {"colour": "blue"})
 
 
 @pytest.mark.parametrize(
