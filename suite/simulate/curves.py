@@ -1,6 +1,6 @@
 """Miss-ratio curves: what an LRU cache of any size would miss, from one pass over a trace.
 
-Batch-granular as everything here; see `lru_stacks.py`. From the size of the largest batch on, a curve is exactly
+Batch-granular as everything here; see `models/lru.py`. From the size of the largest batch on, a curve is exactly
 what a cache misses in which, of the rows used longest ago, the one that occurred first leaves first.
 Below it a batch overflows, which the stack knows nothing of. The `lru` of our planner is one queue with reinsertion,
 whose misses differ by a few percent.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from suite.records.command_line import BadOption
-from suite.simulate.lru_stacks import GROUPS, Counts, LruStack, RowSample
+from suite.simulate.models.lru import GROUPS, Counts, LruStack, RowSample
 from suite.simulate.models.model import Span
 from suite.simulate.trace import DistinctRows, Int32s, Int64s, Seen, Trace, replayed
 from systems.freq_cache.cache.plan import Ids
