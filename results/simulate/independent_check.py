@@ -22,8 +22,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from suite.records.store import write_json
-from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.models.model import Replay, Setting, Span
 from suite.simulate.models.registry import build, parse_policies
+from suite.simulate.trace import replayed
 from suite.simulate.trace_file import FileTrace
 
 ROWS, ACCESSES = 10_000, 40_000
@@ -80,12 +81,15 @@ def ours(ids: NDArray[np.int64]) -> dict[str, dict[int, int]]:
         np.save(path, ids[:, None])
         trace = FileTrace(path, batch_size=1)
         span = Span(counted_from=0, stop=ids.size)
-
-        def misses(policy: str, slots: int) -> int:
-            model = build(parse_policies(policy)[0], Setting(trace=trace, span=span, slots=slots))
-            return replay(model).unique_misses
-
-        return {policy: {slots: misses(policy, slots) for slots in SLOTS} for policy in POLICIES}
+        models = {
+            (policy, slots): Replay(build(parse_policies(policy)[0], Setting(trace=trace, span=span, slots=slots)))
+            for policy in POLICIES
+            for slots in SLOTS
+        }
+        for batch in replayed(trace, 0, span.stop):
+            for one in models.values():
+                one.take(batch)
+        return {policy: {slots: models[policy, slots].finish().unique_misses for slots in SLOTS} for policy in POLICIES}
 
 
 def theirs(ids: NDArray[np.int64], python: Path) -> dict[str, Any]:

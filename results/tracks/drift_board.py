@@ -135,7 +135,7 @@ def replayed(ratio: float, held: Callable[[float], Held]) -> dict[str, Any]:
         except CannotReplay as reason:
             sys.stderr.write(f"  {name}: {reason}\n")
             continue
-        points = np.concatenate(tally.over_time).reshape(-1, BIN, 2).mean(axis=1)
+        points = np.array(tally.over_time).reshape(-1, BIN, 2).mean(axis=1)
         unique, found[name] = points[:, 0].tolist(), points[:, 1].tolist()
         sys.stderr.write(f"  {name:<22}{np.mean(found[name][-len(unique) * 2 // 3 :]):>12,.1f}")
         sys.stderr.write(f"{time.perf_counter() - began:>8.1f} s\n")

@@ -4,18 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from suite.advise.bound import Hardware, LeastSeconds, NoBound, Replays, least_seconds
+from suite.advise.bound import Hardware, LeastSeconds, NoBound, counts_of, least_seconds
 from suite.advise.case import Case
 from suite.records.groups import published_rows
 from suite.records.measured import Model
 from suite.records.record import Cell
 from suite.records.scales import FULL
 from suite.run.cell.feed import open_workload
-from suite.simulate.models.model import CannotReplay, Span
-from suite.simulate.trace import Trace, WorkloadTrace
+from suite.simulate.models.model import CannotReplay, Span, Tally
+from suite.simulate.trace import WorkloadTrace
 from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
 
-_WARMUP_BATCHES, _COUNTED_BATCHES = 50, 100
 CLOSEST = {"full_gpu": "torchrec", "freq_cache": "ColossalAI"}
 """Published methods by the system here that keeps and moves the same rows. The published cache too ranks rows by
 frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.groups.NOTE`."""
@@ -63,7 +62,7 @@ def advise(
     *,
     ratios: Sequence[float],
     budget: int | None,
-    batches: int | None,
+    batches: int,
     on_progress: Callable[[str, int, int], None],
 ) -> Advice:
     """Advise on a setting.
@@ -73,30 +72,36 @@ def advise(
         hardware: Bounds steps. None: bytes alone are given.
         ratios: Cached rows as shares of all.
         budget: Bytes of the device, the model included; None: whatever it takes.
-        batches: To replay; None: enough.
+        batches: To replay, a third of them before counting.
         on_progress: Told how far the replays are.
     """
     cell = cells[0]
     workload = open_workload(cell)
-    replays = None
-    if hardware is not None:
-        trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
-        replays = Replays(trace, steady_span(trace, batches=batches))
+    trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
+    stop = min(trace.length, batches)
+    span = Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
     rows: list[Advised] = []
     refused: dict[str, str] = {}
     for number, one in enumerate(cells):
         try:
             for case in _sizes(Case.of(one, workload), ratios, budget):
                 if case.support.verdict is not Verdict.YES:
-                    refused.setdefault(case.system, case.support.reason)
+                    refused.setdefault(one.system, case.support.reason)
                     continue
-                row = _bytes_of(case, budget)
-                if hardware is not None and replays is not None:
+                row = Advised(
+                    system=one.system,
+                    cache_ratio=case.slots / case.spec.rows if case.caches else None,
+                    slots=case.slots,
+                    device_bytes=case.device_bytes,
+                    host_bytes=case.host_bytes,
+                    fits=budget is None or sum(case.device_bytes.values()) <= budget,
+                )
+                if hardware is not None:
                     on_progress("replaying ids", number, len(cells))
                     try:
-                        row = row.model_copy(update=_bounds(one, case, replays, hardware))
+                        row = row.model_copy(update=_bounds(case, counts_of(case, trace, span), hardware))
                     except (CannotReplay, NoBound) as error:
-                        refused.setdefault(case.system, str(error))
+                        refused.setdefault(one.system, str(error))
                 rows.append(row)
         except ImportError as error:
             refused[one.system] = f"needs {error.name}, which is not installed: run make setup"
@@ -109,12 +114,6 @@ def advise(
     )
 
 
-def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
-    """A span long enough for caches to be steady: a third of it, at least one batch, is replayed before counting."""
-    stop = min(trace.length, _WARMUP_BATCHES + _COUNTED_BATCHES if batches is None else batches)
-    return Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
-
-
 def _sizes(case: Case, ratios: Sequence[float], budget: int | None) -> Iterator[Case]:
     """A system at every size: caches at every ratio and as large as a device budget allows."""
     budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in (ratios if case.caches else (1.0,))]
@@ -124,32 +123,21 @@ def _sizes(case: Case, ratios: Sequence[float], budget: int | None) -> Iterator[
     return (replace(case, budget=one) for one in budgets)
 
 
-def _bytes_of(case: Case, budget: int | None) -> Advised:
-    return Advised(
-        system=case.system,
-        cache_ratio=case.slots / case.spec.rows if case.caches else None,
-        slots=case.slots,
-        device_bytes=case.device_bytes,
-        host_bytes=case.host_bytes,
-        fits=budget is None or sum(case.device_bytes.values()) <= budget,
-    )
-
-
-def _bounds(cell: Cell, case: Case, replays: Replays, hardware: Hardware) -> dict[str, object]:
-    """Fields of a row that follow from a replay and from hardware. Raises `CannotReplay`, `NoBound`."""
-    counts = replays.counts(case)
+def _bounds(case: Case, counts: Tally, hardware: Hardware) -> dict[str, object]:
+    """Fields of a row that follow from a replay and from hardware. Raises `NoBound`."""
     return {
-        "hit_rate": 1 - counts.misses / counts.distinct if case.caches else None,
-        "overflows": counts.overflows,
-        "least_s": least_seconds(case, counts, hardware, tf32=cell.tf32),
-        "published_steps_per_s": _published(cell, case),
+        "hit_rate": 1 - counts.unique_misses / counts.unique_ids if case.caches else None,
+        "overflows": counts.overflow_batches > 0,
+        "least_s": least_seconds(case, counts, hardware, tf32=case.cell.tf32),
+        "published_steps_per_s": published_rate(case),
     }
 
 
-def _published(cell: Cell, case: Case) -> float | None:
+def published_rate(case: Case) -> float | None:
     """The published rate of the closest method, where the setting is the published one."""
+    cell = case.cell
     for row in published_rows(cell.workload):
-        setting = (CLOSEST.get(case.system), cell.scale, cell.batch_size, cell.embedding_dim)
+        setting = (CLOSEST.get(cell.system), cell.scale, cell.batch_size, cell.embedding_dim)
         same_cache = not case.caches or case.budget == CacheRatio(ratio=row.cache_ratio)
         if same_cache and setting == (row.system, FULL.name, row.batch_size, FULL.embedding_dim):
             return row.steps_per_s

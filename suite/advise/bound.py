@@ -5,15 +5,15 @@ the time beside the others, so a step takes at least as long as its busiest path
 of host memory and everything that is waited for come on top: no system reaches the bound.
 """
 
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import Field
 
 from suite.advise.case import RESIDENT, UVM, Case
 from suite.records.measured import Model
 from suite.simulate.models import registry as models
-from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.options import read_input
 from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind
@@ -56,53 +56,23 @@ class NoBound(LookupError):
     """A case has no bound; the message says which, and why."""
 
 
-class Counts(NamedTuple):
-    """Rows of a step, on average over the counted batches."""
+def counts_of(case: Case, trace: Trace, span: Span) -> Tally:
+    """Count rows of a case by replaying a span of a trace, each cache once.
 
-    distinct: float
-    fetched: float
-    """Rows that a cache fetches."""
-    written_back: float
-    misses: float
-    """Distinct rows that were not cached."""
-    overflows: bool = False
-    """Some batch has more distinct rows than the cache has slots."""
-
-
-class Replays:
-    """Replays the batches `span` of a trace, each cache once."""
-
-    def __init__(self, trace: Trace, span: Span) -> None:
-        self.trace = trace
-        self.span = span
-        self._found: dict[tuple[Variant, int], Counts] = {}
-
-    def counts(self, case: Case) -> Counts:
-        """Count rows of a case per step.
-
-        Raises:
-            CannotReplay: the cache cannot run at that size.
-        """
-        key = _model_of(case), case.slots
-        if key not in self._found:
-            tally = replay(models.build(key[0], Setting(trace=self.trace, span=self.span, slots=case.slots)))
-            self._found[key] = Counts(
-                distinct=tally.unique_ids / tally.batches,
-                fetched=tally.rows_fetched / tally.batches,
-                written_back=tally.rows_written_back / tally.batches,
-                misses=tally.unique_misses / tally.batches,
-                overflows=tally.overflow_batches > 0,
-            )
-        return self._found[key]
+    Raises:
+        CannotReplay: the cache cannot run at that size.
+    """
+    model = Variant("uvm")  # without a cache, rows are read in place
+    if case.caches:
+        name = "freq_cache" if case.name == "freq_cache" else "fbgemm_uvm_caching"
+        known, given = models.load(Variant(name)).variants, case.spec.parameters.items()
+        model = Variant(name, tuple((key, value) for key, value in given if key in known))
+    return _counted(model, Setting(trace=trace, span=span, slots=case.slots))
 
 
-def _model_of(case: Case) -> Variant:
-    """The simulated cache of a case; without one, its rows are read in place."""
-    if not case.caches:
-        return Variant("uvm")
-    name = "freq_cache" if case.name == "freq_cache" else "fbgemm_uvm_caching"
-    known = models.load(Variant(name)).variants
-    return Variant(name, tuple((key, value) for key, value in case.parameters.items() if key in known))
+@cache
+def _counted(model: Variant, setting: Setting) -> Tally:
+    return replay(models.build(model, setting))
 
 
 class LeastSeconds(Model):
@@ -129,7 +99,7 @@ class LeastSeconds(Model):
         return max(self.compute, self.link)
 
 
-def least_seconds(case: Case, counts: Counts, hardware: Hardware, *, tf32: bool) -> LeastSeconds:
+def least_seconds(case: Case, counts: Tally, hardware: Hardware, *, tf32: bool) -> LeastSeconds:
     """Bound the step of a case.
 
     - flops: the products of forward and backward;
@@ -141,34 +111,34 @@ def least_seconds(case: Case, counts: Counts, hardware: Hardware, *, tf32: bool)
     Raises:
         NoBound: what the system moves has no model.
     """
-    shape = case.shape
-    link_in, link_out = _link_bytes(case, counts)
-    rows = 0.0 if case.name in UVM or case.name == "cpu_embeddings" else 2 * counts.distinct * case.record_bytes
-    memory = 2 * 4 * (shape.activation_values + shape.dense_parameters) + rows
+    link_in, link_out = (size / counts.batches for size in _link_bytes(case, counts))
+    trained = 0.0 if case.name in UVM or case.name == "cpu_embeddings" else counts.unique_ids / counts.batches
+    rows = 2 * trained * (case.row_bytes + case.state_bytes)
+    memory = 2 * 4 * (case.activation_values + case.dense_parameters) + rows
     return LeastSeconds(
-        flops=shape.dense_flops / ((hardware.tf32_flops if tf32 else None) or hardware.fp32_flops),
+        flops=case.dense_flops / ((hardware.tf32_flops if tf32 else None) or hardware.fp32_flops),
         device_memory=memory / (hardware.memory_gb_per_s * 1e9),
         link_in=link_in / (hardware.link_gb_per_s * 1e9),
         link_out=link_out / (hardware.link_gb_per_s * 1e9),
     )
 
 
-def _link_bytes(case: Case, counts: Counts) -> tuple[float, float]:
-    """Bytes over the link in a step, to the device and to the host."""
+def _link_bytes(case: Case, counts: Tally) -> tuple[int, int]:
+    """Bytes over the link in the counted batches, to the device and to the host."""
     if case.name in RESIDENT:
-        return 0.0, 0.0
+        return 0, 0
     if case.name == "cpu_embeddings":
-        pooled = 4.0 * case.shape.batch_size * case.shape.tables * case.shape.embedding_dim
+        pooled = counts.batches * case.cell.batch_size * len(case.tables) * case.row_bytes
         return pooled, pooled
     # row-wise state is on the device; other state stays beside the rows on the host, cached rows or not
     state = 0 if case.spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD else case.state_bytes
     if case.name in UVM:
-        crossing = counts.distinct * (case.row_bytes + state)
+        crossing = counts.unique_ids * (case.row_bytes + state)
         return crossing, crossing
     if case.name == "freq_cache":
         record = sizing.layout_of(CacheSpec.of(case.spec), case.spec.tables[0]).record_bytes
-        return counts.fetched * record, counts.written_back * record
+        return counts.rows_fetched * record, counts.rows_written_back * record
     if case.caches:
-        beside = counts.distinct * state
-        return counts.fetched * case.row_bytes + beside, counts.written_back * case.row_bytes + beside
+        beside = counts.unique_ids * state
+        return counts.rows_fetched * case.row_bytes + beside, counts.rows_written_back * case.row_bytes + beside
     raise NoBound(f"what {case.name} moves has no model here: run_bench.py measures it")

@@ -70,9 +70,7 @@ def advise_command(
     ] = OptimizerName.SGD,
     batch_size: BatchSizeOption = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
-    batches: Annotated[
-        int | None, typer.Option(min=2, help="Replayed to count misses, a third of them uncounted; default: 150")
-    ] = None,
+    batches: Annotated[int, typer.Option(min=2, help="Replayed to count misses, a third of them uncounted")] = 150,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

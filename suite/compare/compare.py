@@ -13,7 +13,7 @@ import pandas as pd
 
 from suite.compare.runs import NoComparison, RunRecords, join, place
 from suite.records.groups import base_name, is_baseline, mixes_virtual
-from suite.records.record import Record, Status
+from suite.records.record import Record
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import Row, one_line
 from suite.tables.statistics import Estimate, log_speeds, samples_of, unpaired_ratio
@@ -159,13 +159,13 @@ def compare(before: RunRecords, after: RunRecords) -> Comparison:
     cells["unjudged"] = pd.Series([reason for _, reason in speeds], dtype=object)
     pairs = cells[cells["in_run"] == "both"]
     found = [(cell["label"], *change) for cell in pairs.to_dict("records") for change in _changes(cell)]
-    changes = pd.DataFrame(found, columns=["label", "quantity", "a", "b", "text", "order", "size"], dtype=object)
-    changes = changes.sort_values(["order", "size"], ascending=[True, False], kind="stable", ignore_index=True)
+    changes = pd.DataFrame(found, columns=["label", "quantity", "a", "b", "text", "order"], dtype=object)
+    changes = changes.sort_values("order", kind="stable", ignore_index=True)
     return Comparison(
         before=before,
         after=after,
         cells=cells,
-        changes=changes.drop(columns=["order", "size"]),
+        changes=changes.drop(columns="order"),
         differences=tuple(_differences(pairs["row_a"], pairs["row_b"])),
         warnings=tuple(_warnings(before, after, pairs)),
     )
@@ -209,30 +209,29 @@ def _ratio(value: float) -> str:
     return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
 
 
-def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, int, float]]:
+def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, int]]:
     """Quantities of a cell that changed by more than their tolerance: name, values, text, and what sorts them."""
-    before, after, ratio = cell["row_a"], cell["row_b"], cell["ratio"]
+    before, after = cell["row_a"], cell["row_b"]
     if cell["beyond_noise"]:
-        yield SPEED, before.ratio.value, after.ratio.value, speed_text(cell), int(ratio > 1), abs(math.log(ratio))
+        yield SPEED, before.ratio.value, after.ratio.value, speed_text(cell), int(cell["ratio"] > 1)
     if before.status is not after.status:
         where = f" in phase {after.phase}" if after.phase else ""
         text = f"{before.status} -> {after.status}{where}{f': {one_line(after.reason)}' if after.reason else ''}"
-        yield "status", before.status.value, after.status.value, text, 2, float(before.status is Status.OK)
+        yield "status", before.status.value, after.status.value, text, 2
     old, new = before.verified, after.verified
     # how far apart within a tolerance may differ from one run to the next
     if old is not None and new is not None and old.split()[0] != new.split()[0]:
-        text = f"{old} -> {new}{'' if after.passed else ', verification lost'}"
-        yield "verified", old, new, text, 3, float(not after.passed)
+        yield "verified", old, new, f"{old} -> {new}{'' if after.passed else ', verification lost'}", 3
     if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
         for order, quantity in enumerate(QUANTITIES, start=4):
             values = _values(quantity.field, before, after)
-            size, text = _difference(quantity, *values)
-            if size:
-                yield quantity.title, *values, f"{' -> '.join(map(quantity.show, values))}{text}", order, size
+            change = _difference(quantity, *values)
+            if change is not None:
+                yield quantity.title, *values, f"{' -> '.join(map(quantity.show, values))}{change}", order
     if cell["unjudged"] is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
         shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
         text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
-        yield BASELINE_SPEED, before.steps_per_s, after.steps_per_s, text, 99, 0.0
+        yield BASELINE_SPEED, before.steps_per_s, after.steps_per_s, text, 99
 
 
 def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:
@@ -247,16 +246,16 @@ def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | 
     return (fmean(old[one] for one in shared), fmean(new[one] for one in shared)) if shared else (None, None)
 
 
-def _difference(quantity: Quantity, old: float | None, new: float | None) -> tuple[float, str]:
-    """Size of a change and its text; 0 within the tolerance."""
+def _difference(quantity: Quantity, old: float | None, new: float | None) -> str | None:
+    """Words for the size of a change; None within the tolerance."""
     if old is None or new is None:
-        return (0.0 if old is new else math.inf), ""
-    by, scale = new - old, 1.0 if quantity.absolute else abs(old)
-    if abs(by) <= quantity.tolerance * scale:
-        return 0.0, ""
+        return None if old is new else ""
+    by = new - old
+    if abs(by) <= quantity.tolerance * (1.0 if quantity.absolute else abs(old)):
+        return None
     if quantity.absolute is not None:
-        return abs(by), f" ({quantity.absolute(by)})"
-    return (abs(by / old), f" ({_signed(100 * by / old)} %)") if old else (math.inf, "")
+        return f" ({quantity.absolute(by)})"
+    return f" ({_signed(100 * by / old)} %)" if old else ""
 
 
 def _differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[tuple[str, str, str]]:

@@ -54,7 +54,7 @@ class GroupKey:
 
 
 @dataclass(frozen=True)
-class Group:
+class RecordGroup:
     """Records of one comparison: same machine, device, data and setting; one record per system and round."""
 
     key: GroupKey
@@ -99,7 +99,7 @@ class Group:
         }
 
 
-def group_records(records: Iterable[Record]) -> list[Group]:
+def group_records(records: Iterable[Record]) -> list[RecordGroup]:
     """Sort records into groups that may each be one table, in order of workload, then device, data and setting.
 
     Where a system ran the same round more than once (after a change of code, say), the latest run counts.
@@ -108,7 +108,7 @@ def group_records(records: Iterable[Record]) -> list[Group]:
     for record in sorted(records, key=lambda record: record.order):
         newest[GroupKey.of(record)][record.cell.system, record.cell.round] = record
     return [
-        Group(key, tuple(record for _, record in sorted(newest[key].items(), key=lambda item: item[0])))
+        RecordGroup(key, tuple(record for _, record in sorted(newest[key].items(), key=lambda item: item[0])))
         for key in sorted(newest)
     ]
 

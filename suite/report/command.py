@@ -20,10 +20,6 @@ def report_command(
         list[Path] | None,
         typer.Option(help="A results directory to read; again for each further run or machine; default: --out"),
     ] = None,
-    simulated: Annotated[
-        Path | None,
-        typer.Option(help="Directory with results of simulate; default: simulate in --out or beside it"),
-    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing: say what is out of date, and exit with 1 if anything is")
     ] = False,
@@ -32,7 +28,8 @@ def report_command(
 
     Tables go to `tables/` as Markdown, CSV and LaTeX, figures to `figures/` as SVG, the page to `index.html`. The same
     records always give the same files. Records of another machine, device, data or setting stand in tables of their
-    own; files that are no records are named and the rest is reported.
+    own; files that are no records are named and the rest is reported. Replays below `simulate/`, in the directory or
+    beside it, give the figure of misses.
 
     Examples: `python -m suite report --out results`; `python -m suite report --check`;
     `python -m suite report --records gpu --records cpu --out both`.
@@ -42,7 +39,7 @@ def report_command(
     """
     console = ShownConsole(soft_wrap=True, markup=False, highlight=False)
     with errors_told(left="files that were already written are whole") as errors:
-        source = _read(out, records or [out], simulated)
+        source = _read(out, records or [out])
         for problem in source.problems:
             errors.print(f"warning: left out {problem}")
         if check:
@@ -62,7 +59,7 @@ def report_command(
     console.print(f"Open {out / PAGE}")
 
 
-def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
+def _read(out: Path, roots: list[Path]) -> Source:
     """Read what the options name.
 
     Raises:
@@ -75,10 +72,7 @@ def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
                 f"{flag}: {root} has no records/: run python run_bench.py --out {root} first, or name a results "
                 "directory that has"
             )
-    if simulated is not None and not simulated.is_dir():
-        raise BadOption(f"--simulated: {simulated} is no directory: give the --out of python -m suite simulate")
-    if simulated is None:
-        simulated = next((folder for folder in (out / "simulate", out.parent / "simulate") if folder.is_dir()), None)
+    simulated = next((folder for folder in (out / "simulate", out.parent / "simulate") if folder.is_dir()), None)
     source = read(roots, simulated)
     named = ", ".join(map(str, roots))
     if not source.groups:

@@ -15,7 +15,6 @@ from matplotlib.transforms import ScaledTranslation
 from suite.records.groups import BASELINE, IN_RAM, REFERENCE, base_name, is_baseline
 from suite.report.panels import COLUMNS, LABEL, Panels, bar, bytes_words, round_ticks, series, ticks_at
 from suite.simulate.results import Simulation
-from suite.simulate.show import plot
 from suite.tables.approximate import approximations
 from suite.tables.disk import Step, is_sound, rows_on_drive
 from suite.tables.formatting import BLACK, COLOURS, DASHES, GREY, MARKERS, binary_bytes, look
@@ -226,9 +225,7 @@ def miss_ratio(source: Source) -> Figure | None:
         panel_in=(4.4, 3.6),
     )
     for (simulation, policies), axes in zip(shown, panels.flat, strict=False):
-        plot(axes, simulation, {policy: _style(policy) for policy in policies})
-        ratios = [100 * ratio for ratio in simulation.configuration.cache_ratios]
-        axes.set_xlim(min(ratios) / 1.15, max(ratios) * 1.15)
+        _plot(axes, simulation, policies)
         stream, counted = simulation.stream, simulation.configuration.counted_batches
         facts = f"scale {stream.scale}, batch {stream.batch_size:,}, seed {stream.seed}, {counted:,} batches counted"
         name = stream.name if simulation.complete else f"{stream.name}, interrupted: not all sizes"
@@ -238,13 +235,32 @@ def miss_ratio(source: Source) -> Figure | None:
     return panels.close()
 
 
+def _plot(axes: Axes, simulation: Simulation, policies: Sequence[str]) -> None:
+    """Misses over the share of cached rows, both in per cent: a line for each policy."""
+    for policy in policies:
+        points = sorted(
+            (100 * row.slots_asked / simulation.stream.rows, 100 * (1 - row.traffic.hit_rate))
+            for row in simulation.rows
+            if row.policy == policy and row.traffic is not None
+        )
+        label = "belady, the optimum" if policy == "belady" else policy
+        axes.plot(*zip(*points, strict=True), label=label, **_style(policy))
+    axes.set_xscale("log")
+    ticks = [100 * ratio for ratio in simulation.configuration.cache_ratios]
+    ticks_at(axes.xaxis, ticks, lambda share, _: f"{share:.3g}")
+    axes.set_xlim(min(ticks) / 1.15, max(ticks) * 1.15)
+    axes.set_ylim(bottom=0)
+
+
 def _policies(simulation: Simulation) -> list[str]:
     replayed = {row.policy for row in simulation.rows if row.traffic is not None}
     return [policy for policy in CHOICE if policy in replayed]
 
 
 def _style(policy: str) -> dict[str, Any]:
-    """With and without look-ahead share a colour and a mark, which is hollow and dashed with it."""
+    """With and without look-ahead share a colour and a mark, which is hollow and dashed with it; Belady is black."""
+    if policy == "belady":
+        return {"color": BLACK, "linewidth": 2.2, "zorder": 4}
     bases = list(dict.fromkeys(_LOOK_AHEAD.sub("", name) for name in CHOICE))
     plain = _LOOK_AHEAD.sub("", policy)
     ahead, number = plain != policy, bases.index(plain)

@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.tables.settings import caveat
-from suite.tables.sheet import Sheet, Table
+from suite.tables.sheet import ResultTable, Sheet
 from suite.tables.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
     )
 
 
-def _cells(table: Table, links: Mapping[str, str]) -> dict[str, Any]:
+def _cells(table: ResultTable, links: Mapping[str, str]) -> dict[str, Any]:
     """Columns of a table, and per line its cells, each with what it sorts by, and links to its records."""
     shown = table.shown((*table.columns, *table.more))
     texts = shown.itertuples(index=False, name=None)

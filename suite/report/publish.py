@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from suite.records.groups import Group, group_records
+from suite.records.groups import RecordGroup, group_records
 from suite.records.record import Record
 from suite.records.store import NotARecord, Problem, RecordStore, read_json, write_atomically
 from suite.report.figures import figures
@@ -48,7 +48,7 @@ class Source:
         simulations: Replays of every policy by cache size, with the optimum.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[RecordGroup, ...]
     files: dict[str, Path] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     simulations: tuple[Simulation, ...] = ()

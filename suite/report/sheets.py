@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from suite.records.groups import NOTE, Group, PublishedRow, published_rows
+from suite.records.groups import NOTE, PublishedRow, RecordGroup, published_rows
 from suite.records.record import Status
 from suite.tables.columns import PAPER, SYSTEM
 from suite.tables.comparison import comparison
 from suite.tables.formatting import count, duration
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import cache_size, caption, headings, on_drive
-from suite.tables.sheet import Column, Sheet, Table
+from suite.tables.sheet import Column, ResultTable, Sheet
 
 
-def sheets(groups: Sequence[Group]) -> tuple[Sheet, ...]:
+def sheets(groups: Sequence[RecordGroup]) -> tuple[Sheet, ...]:
     """The sheets of all groups in the order in which they are read: the comparison, and the paper's layout of it."""
     paper = paper_sheet(groups)
     return (comparison(groups), paper) if paper.tables else (comparison(groups),)
@@ -33,7 +33,7 @@ PAPER_COLUMNS: Final = (
 )  # fmt: skip
 
 
-def paper_sheet(groups: Sequence[Group]) -> Sheet:
+def paper_sheet(groups: Sequence[RecordGroup]) -> Sheet:
     """The paper's table (arXiv 2208.05321): a table per dataset, setting and machine, its published rows at the end.
 
     The paper has no rows on a drive, and neither has its layout.
@@ -43,12 +43,12 @@ def paper_sheet(groups: Sequence[Group]) -> Sheet:
     return Sheet(name="paper", title="Dataset by method, in the paper's layout (arXiv 2208.05321)", tables=tables)
 
 
-def _paper_table(group: Group, heading: str) -> Table:
+def _paper_table(group: RecordGroup, heading: str) -> ResultTable:
     rows, published = merged_rows(group), published_rows(group.cell.workload)
     notes = [*remarks(rows), *([NOTE] if published else ["The paper has no rows for this dataset."])]
     if published and group.cell.data == "synthetic":
         notes.append("Labels of synthetic data are not the dataset's: do not compare published AUROC and accuracy.")
-    return Table(
+    return ResultTable(
         heading=heading,
         caption=caption([group]),
         columns=PAPER_COLUMNS,
@@ -57,7 +57,7 @@ def _paper_table(group: Group, heading: str) -> Table:
     )
 
 
-def _measured(group: Group, row: Row) -> dict[str, Any]:
+def _measured(group: RecordGroup, row: Row) -> dict[str, Any]:
     ended = ("virtual device" if group.on_virtual_device else "measured") + (
         ", not verified" if row.verified == "no" else ""
     )

@@ -1,11 +1,9 @@
-"""Command line: `python -m suite simulate`, policies times cache sizes, several replays side by side."""
+"""Command line: `python -m suite simulate`, policies times cache sizes, several in one pass over the stream."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Lock
 from typing import Annotated
 
 import typer
@@ -14,7 +12,7 @@ from suite.records.command_line import FAILED, INTERRUPTED, BadOption, ScaleName
 from suite.records.environment import capture
 from suite.records.scales import SCALES
 from suite.simulate import results, show
-from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay
+from suite.simulate.models.model import CannotReplay, Replay, RowBytes, Setting, Span
 from suite.simulate.models.registry import build, load, parse_policies
 from suite.simulate.options import (
     RATIO_POINTS,
@@ -35,24 +33,22 @@ from suite.simulate.options import (
     span_of,
 )
 from suite.simulate.results import (
-    BeladyBound,
     Configuration,
+    LeastTraffic,
     Outcome,
     SimulatedRow,
     SimulatedTraffic,
     Simulation,
     Stream,
 )
-from suite.simulate.trace import Trace
+from suite.simulate.trace import Trace, replayed
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads import DataError
 from workloads.progress import Shown
 
-ROW_BYTES = 20
-"""About what a replay takes on the host per row of the tables; caches of most rows take more."""
-MEMORY_BYTES = 4_000_000_000
-_WAIT_S = 0.25
+MEMORY_BYTES, ROW_BYTES = 4_000_000_000, 20
+"""Of the replays of one pass on the host, and about what each takes per row; caches of most rows take more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +80,7 @@ def simulate_command(
     batches: BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
     warmup: WarmupOption = None,
-    per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, of the one cache")] = False,
+    per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, in --json and --out")] = False,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
     ] = 0.1,
@@ -132,11 +128,9 @@ def simulate_command(
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
         slots = [(ratio, slots_of(opened.rows, ratio)) for ratio in ratios]
         cells = [(SimulatedCell(policy=policy, slots=many), ratio) for ratio, many in slots for policy in variants]
-        cores = len(os.sched_getaffinity(0))
-        jobs = plan_jobs(rows=opened.rows, cores=cores)
         with Shown(quiet=quiet) as shown:
             wanted = [cell for cell, _ in cells]
-            found, complete = _replayed(wanted, opened, span=span, row=row, jobs=jobs, shown=shown)
+            found, complete = _replayed(wanted, opened, span=span, row=row, shown=shown)
         simulation = Simulation(
             stream=Stream(
                 name=opened.name,
@@ -159,7 +153,7 @@ def simulate_command(
                 optimizer=optimizer.value,
                 embedding_dim=row.dim,
             ),
-            environment=capture(threads=cores),
+            environment=capture(threads=len(os.sched_getaffinity(0))),
             complete=complete,
             rows=tuple(
                 row_of(cell, ratio=ratio, rows=opened.rows, found=found, per_table=per_table)
@@ -172,7 +166,7 @@ def simulate_command(
         else:
             show.show(simulation, ShownConsole(markup=False, highlight=False))
         if out is not None:
-            files = [*results.write(simulation, out), show.draw(simulation, out)]
+            files = results.write(simulation, out)
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
     if not complete:
         raise typer.Exit(INTERRUPTED)
@@ -180,7 +174,7 @@ def simulate_command(
 
 
 def _replayed(
-    cells: Sequence[SimulatedCell], trace: Trace, *, span: Span, row: RowBytes, jobs: int, shown: Shown
+    cells: Sequence[SimulatedCell], trace: Trace, *, span: Span, row: RowBytes, shown: Shown
 ) -> tuple[dict[SimulatedCell, Outcome], bool]:
     """Outcomes of cells and of the optimum with as many slots as each has, and whether all were replayed."""
     found: dict[SimulatedCell, Outcome] = {}
@@ -189,7 +183,7 @@ def _replayed(
         def tell(batches: int) -> None:
             shown(f"batches of {len(wanted)} {what}", batches, len(wanted) * span.stop)
 
-        found.update(run_cells(wanted, trace=trace, span=span, row=row, jobs=jobs, on_batches=tell))
+        found.update(run_cells(wanted, trace=trace, span=span, row=row, on_batches=tell))
 
     # The optimum goes first: if the run is cut short, what is there can be compared with it.
     optima = [SimulatedCell(policy=Variant("belady"), slots=cell.slots) for cell in cells]
@@ -202,75 +196,62 @@ def _replayed(
     return found, True
 
 
-def plan_jobs(*, rows: int, cores: int) -> int:
-    """Replays side by side of tables with so many rows: as many as cores, unless they took more than 4 GB."""
-    return max(1, min(cores, MEMORY_BYTES // (ROW_BYTES * rows)))
-
-
-class _Stopped(BaseException):
-    """Nobody waits for a replay any more."""
-
-
 def run_cells(
     cells: Sequence[SimulatedCell],
     *,
     trace: Trace,
     span: Span,
     row: RowBytes,
-    jobs: int,
     on_batches: Callable[[int], None] = lambda _: None,
 ) -> Iterator[tuple[SimulatedCell, Outcome]]:
-    """Replay cells, and give each with its outcome as it ends. What is counted does not depend on `jobs`.
+    """Replay cells, as many in one pass over the stream as take `MEMORY_BYTES`, and give each with its outcome.
 
     Args:
-        cells: In the order in which they start.
+        cells: In the order in which they are replayed.
         trace: The stream.
         span: What is replayed, and what of it counted.
         row: What a row weighs.
-        jobs: Threads, a cell at a time each; the loops of the models are compiled and do not hold the GIL.
-        on_batches: Told how many batches have been replayed, of all cells, by one thread at a time.
+        on_batches: Told how many batches have been replayed, of all cells.
 
     Raises:
         DataError: the stream is damaged.
     """
-    stopped, telling, done = Event(), Lock(), 0
-
-    def tell(batches: int) -> None:
-        nonlocal done
-        if stopped.is_set():
-            raise _Stopped
-        with telling:
-            done += batches
-            on_batches(done)
-
-    with ThreadPoolExecutor(jobs, thread_name_prefix="replay") as pool:
-        coming = {pool.submit(_outcome, cell, trace, span, row, tell): cell for cell in cells}
-        try:
-            while coming:
-                # Not an endless wait: a library's handler may have the system take up such a wait again after a Ctrl-C.
-                ended, _ = wait(coming, timeout=_WAIT_S, return_when=FIRST_COMPLETED)
-                for replayed in [one for one in coming if one in ended]:
-                    yield coming.pop(replayed), replayed.result()
-        finally:
-            stopped.set()
-            pool.shutdown(cancel_futures=True)
+    at_once = max(1, MEMORY_BYTES // (ROW_BYTES * trace.rows))
+    for first in range(0, len(cells), at_once):
+        some, outcomes = cells[first : first + at_once], dict[SimulatedCell, Outcome]()
+        replays: dict[SimulatedCell, Replay] = {}
+        for cell in some:
+            with _refusals(cell, outcomes):
+                replays[cell] = Replay(build(cell.policy, Setting(trace=trace, span=span, slots=cell.slots)))
+        for batch in replayed(trace, 0, span.stop):
+            for cell in [cell for cell in replays if cell not in outcomes]:
+                with _refusals(cell, outcomes):
+                    replays[cell].take(batch)
+            on_batches(first * span.stop + len(some) * (batch.number + 1))
+        for cell in [cell for cell in replays if cell not in outcomes]:
+            with _refusals(cell, outcomes):
+                outcomes[cell] = _outcome(replays[cell], row)
+        yield from outcomes.items()
 
 
-def _outcome(cell: SimulatedCell, trace: Trace, span: Span, row: RowBytes, tell: Callable[[int], None]) -> Outcome:
+@contextmanager
+def _refusals(cell: SimulatedCell, outcomes: dict[SimulatedCell, Outcome]) -> Iterator[None]:
+    """Make an outcome of what a policy raises: one that fails must not take the others along."""
     try:
-        model = build(cell.policy, Setting(trace=trace, span=span, slots=cell.slots))
-        start = time.perf_counter()
-        tally = replay(model, on_batches=tell)
-        took_s = time.perf_counter() - start
-        lookups = tally.lookups * span.stop // max(1, tally.batches)  # those before the counted batches included
-        traffic = SimulatedTraffic.of(tally, model, row)
-        return Outcome(slots=model.slots, traffic=traffic, replay_s=took_s, ids_per_s=lookups / took_s)
+        yield
     except CannotReplay as error:
-        return Outcome(status="cannot_replay", reason=str(error))
+        outcomes[cell] = Outcome(status="cannot_replay", reason=str(error))
     except DataError:
         raise
-    except Exception as error:  # one policy that fails must not take the others along
-        return Outcome(status="failed", reason=f"{type(error).__name__}: {error}")
+    except Exception as error:
+        outcomes[cell] = Outcome(status="failed", reason=f"{type(error).__name__}: {error}")
+
+
+def _outcome(one: Replay, row: RowBytes) -> Outcome:
+    tally = one.finish()
+    lookups = tally.lookups * one.model.setting.span.stop // max(1, tally.batches)  # those not counted included
+    traffic = SimulatedTraffic.of(tally, one.model, row)
+    return Outcome(slots=one.model.slots, traffic=traffic, replay_s=one.seconds, ids_per_s=lookups / one.seconds)
 
 
 def row_of(
@@ -280,7 +261,7 @@ def row_of(
     outcome, bound, least = found[cell], bound_of(cell, found[cell], rows), None
     if bound is not None and bound in found and (optimum := found[bound].traffic) is not None:
         misses, moved = optimum.unique_misses, optimum.bytes_moved
-        least = BeladyBound(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
+        least = LeastTraffic(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
     if outcome.traffic is not None and not per_table:
         outcome = outcome.model_copy(update={"traffic": outcome.traffic.model_copy(update={"per_table": None})})
     return SimulatedRow(

@@ -1,6 +1,6 @@
 """Miss-ratio curves: what an LRU cache of any size would miss, from one pass over a trace.
 
-Batch-granular as everything here; see `stack.py`. From the size of the largest batch on, a curve is exactly
+Batch-granular as everything here; see `models/lru.py`. From the size of the largest batch on, a curve is exactly
 what a cache misses in which, of the rows used longest ago, the one that occurred first leaves first.
 Below it a batch overflows, which the stack knows nothing of. The `lru` of our planner is one queue with reinsertion,
 whose misses differ by a few percent.
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from suite.records.command_line import BadOption
-from suite.simulate.lru_stacks import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
+from suite.simulate.models.lru import GROUPS, Counts, LruStack, RowSample
 from suite.simulate.models.model import Span
-from suite.simulate.trace import DistinctRows, Int64s, Seen, Trace, replayed
+from suite.simulate.trace import DistinctRows, Int32s, Int64s, Seen, Trace, replayed
 from systems.freq_cache.cache.plan import Ids
 
 LEAST_SAMPLED_ROWS = 1 << 13
@@ -220,58 +220,64 @@ class _Census:
 
 
 class _Followed:
-    """All rows of a trace, or a sample of them, on a stack for each curve.
+    """All rows of a trace, or a sample of them, on a stack for each curve, and with a sample on one for each group.
 
     Args:
         names: Of the curves.
         rows: Rows of each curve, int64 `[curves]`.
         sample: Its strata are the groups of each curve.
-        most: DistinctRows rows of batches that may be counted in all.
+        most: Distinct rows of batches that may be counted in all.
     """
 
     def __init__(self, names: Sequence[str], rows: Int64s, sample: RowSample | None, most: int) -> None:
         self._names = names
         self._rows = rows
         self._sample = sample
-        groups = sample.sizes if sample is not None else np.empty(0, np.int64)
-        sizes = groups.reshape(-1, GROUPS).sum(axis=1) if sample is not None else rows
-        self._stacks = LruStacks(sizes, most=most)
-        self._groups = LruStacks(groups, most=most)
+        groups = np.empty(0, np.int64) if sample is None else sample.sizes
+        sizes = rows if sample is None else groups.reshape(-1, GROUPS).sum(axis=1)
+        self._stacks, self._groups = ([LruStack(size, most=most) for size in of.tolist()] for of in (sizes, groups))
         self._distinct = DistinctRows(int(groups.sum()))
 
     def access(self, seen: Seen, *, counted: bool) -> None:
         """A batch."""
         if self._sample is None:
-            self._stacks.access(*seen.unique, counted=counted)
+            _access(self._stacks, *seen.unique, counted=counted)
             return
         members = self._sample.of(seen.ids)
-        one_feature = Ids(members, np.array([members.size]), np.zeros(1, np.int64))
-        rows, occurrences, _ = self._distinct.of(one_feature)
-        self._stacks.access(rows, occurrences, counted=counted)
-        self._groups.access(rows, occurrences, counted=counted)
+        rows, occurrences = self._distinct.of(Ids(members, np.array([members.size]), np.zeros(1, np.int64)))
+        for stacks in (self._stacks, self._groups):
+            _access(stacks, rows, occurrences, counted=counted)
 
     def curves(self, census: _Census) -> Iterator[Curve]:
         """One for each name; the census has counts of all rows where not all are followed."""
-        for place, name in enumerate(self._names):
-            rows = int(self._rows[place])
-            depths = _depths(self._stacks, place, rows)
-            totals, groups = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]], range(0)
+        for place, (name, rows, stack) in enumerate(zip(self._names, self._rows.tolist(), self._stacks, strict=True)):
+            depths = _depths(stack, rows)
+            groups = self._groups[place * GROUPS : (place + 1) * GROUPS] if depths.share < 1 else []
+            unique, lookups, largest = stack.unique_ids, stack.lookups, stack.largest_batch
             if depths.share < 1:
-                totals = census.figures(pooled=self._rows.size == 1)[place]
-                groups = range(place * GROUPS, (place + 1) * GROUPS)
+                unique, lookups, largest = census.figures(pooled=self._rows.size == 1)[place].tolist()
             yield Curve(
                 name=name,
                 rows=rows,
-                unique_ids=int(totals[0]),
-                lookups=int(totals[1]),
-                largest_batch=int(totals[2]),
+                unique_ids=unique,
+                lookups=lookups,
+                largest_batch=largest,
                 depths=depths,
-                groups=tuple(_depths(self._groups, group, rows) for group in groups),
+                groups=tuple(_depths(group, rows) for group in groups),
             )
 
 
-def _depths(stacks: LruStacks, stack: int, rows: int) -> Depths:
+def _access(stacks: Sequence[LruStack], rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
+    """Give each stack its rows of a batch; rows are numbered through, stack after stack."""
+    sizes = np.array([stack.rows for stack in stacks], np.int64)
+    starts = sizes.cumsum() - sizes
+    of = np.searchsorted(starts + sizes, rows, side="right")
+    by_stack = np.argsort(of, kind="stable")
+    ends = np.bincount(of, minlength=len(stacks)).cumsum()
+    for stack, start, mine in zip(stacks, starts.tolist(), np.split(by_stack, ends[:-1]), strict=True):
+        stack.access(rows[mine] - np.int32(start), occurrences[mine], counted=counted)
+
+
+def _depths(stack: LruStack, rows: int) -> Depths:
     """Depths in a stack of `rows` rows, or of a sample of them."""
-    hits = stacks.depths(stack)
-    within = np.cumsum(hits, out=hits)  # in place: they may be many
-    return Depths(int(stacks.sizes[stack]) / rows, int(stacks.totals[stack, UNIQUE]), within)
+    return Depths(stack.rows / rows, stack.unique_ids, np.cumsum(stack.hits, out=stack.hits))  # in place: may be many

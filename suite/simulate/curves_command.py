@@ -10,8 +10,6 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 import typer
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 from rich.console import Console
 
 from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
@@ -36,9 +34,9 @@ from suite.simulate.options import (
     read_input,
     span_of,
 )
-from suite.simulate.planner_inputs import CountedRun, beside, check_counted, planner_inputs, show_beside
+from suite.simulate.planner_inputs import CountedRun, beside, planner_inputs, show_beside
 from suite.simulate.slots_by_table import SlotSplit, split_slots
-from suite.tables.formatting import amount, look
+from suite.tables.formatting import amount
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown
@@ -47,6 +45,10 @@ _COUNTED = "docs/torchrec-planner.md shows what to write"
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
 _PER_OCTAVE = 8
+_LEGEND = (
+    "*: the largest batch does not fit, the cache misses more than this. Error: standard error of the misses, by what "
+    "the choice of the rows may change."
+)
 
 
 def curves_command(
@@ -87,7 +89,7 @@ def curves_command(
     """Misses of an LRU cache at every size at once, and how to divide slots among tables.
 
     One pass over the stream gives all sizes exactly, from the largest batch on. With --split, the slots go where they
-    save most misses, and one cache for all tables and equal shares of the rows stand beside that.
+    save most misses, and one cache for all tables stands beside that.
 
     For example:
 
@@ -110,10 +112,9 @@ def curves_command(
         opened = open_trace(
             workload=workload, scale=scale.value, data_dir=data_dir, trace=trace, batch_size=batch_size, seed=seed
         )
-        if measured is not None:
-            check_counted(opened, measured)
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
+        compared = None if measured is None else beside(opened, measured)
         with Shown(quiet=quiet) as shown:
             by_table = per_table or slots is not None or torchrec is not None
             curves = miss_curves(opened, span, sample, by_table, partial(shown, "batches"))
@@ -131,21 +132,15 @@ def curves_command(
         if as_json:
             typer.echo(record, nl=False)
         else:
-            console = ShownConsole(markup=False, highlight=False)
-            _show_pooled(curves, console)
-            if curves.tables:
-                _show_tables(curves, console)
-            if divided is not None:
-                _show_split(curves, divided, console)
+            _show(curves, divided, ShownConsole(markup=False, highlight=False))
         if out is not None:
             write_atomically(out / "curves.json", record)
             tables = frames(curves, divided)
             for name, frame in tables.items():
                 write_atomically(out / f"{name}.csv", csv_text(frame))
-            draw(curves, divided, out / FIGURE)
-            errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)}, {FIGURE} to {out}")
-        if measured is not None:
-            show_beside(beside(opened, measured), ShownConsole(markup=False, highlight=False, stderr=as_json))
+            errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)} to {out}")
+        if compared is not None:
+            show_beside(compared, ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
             inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
             write_atomically(torchrec, inputs.model_dump_json())
@@ -153,15 +148,10 @@ def curves_command(
 
 
 def curve_sizes(curve: Curve) -> list[int]:
-    """Sizes at which a curve is written and drawn: eight per doubling, the largest batch, all rows used, all rows."""
+    """Sizes at which a curve is written: eight per doubling, the largest batch, all rows used, all rows."""
     doublings = np.arange(0, np.log2(curve.rows) + 1 / _PER_OCTAVE, 1 / _PER_OCTAVE)
     sizes = {*np.rint(2**doublings).astype(int).tolist(), curve.largest_batch, curve.used_rows, curve.rows}
     return sorted(size for size in sizes if 0 < size <= curve.rows)
-
-
-def _named(curves: Curves) -> list[tuple[str, Curve]]:
-    """The curve of all tables, then that of each."""
-    return [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]
 
 
 def _points(curve: Curve) -> pd.DataFrame:
@@ -179,8 +169,8 @@ def _points(curve: Curve) -> pd.DataFrame:
 
 def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
     """As data frames, by name: `curves`, of all tables and of each, and `split`."""
-    made = {"curves": pd.concat({name: _points(curve) for name, curve in _named(curves)}, names=["table", None])}
-    made["curves"] = made["curves"].reset_index("table")
+    points = {"all": _points(curves.pooled)} | {curve.name: _points(curve) for curve in curves.tables}
+    made = {"curves": pd.concat(points, names=["table", None]).reset_index("table")}
     if split is not None:
         made["split"] = pd.DataFrame(
             {
@@ -189,8 +179,6 @@ def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
                 "largest_batch": [curve.largest_batch for curve in curves.tables],
                 "slots": split.greedy.slots,
                 "unique_misses": split.greedy.misses,
-                "equal_share_slots": split.equal.slots,
-                "equal_share_unique_misses": split.equal.misses,
             }
         )
     return made
@@ -208,7 +196,7 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
         "curves": {
             name: {count: getattr(curve, count) for count in counts}
             | {"sampled_share": curve.share, **_points(curve).to_dict(orient="list")}
-            for name, curve in _named(curves)
+            for name, curve in (("all", curves.pooled), *((curve.name, curve) for curve in curves.tables))
         },
         "split": split
         and {
@@ -218,8 +206,6 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
             "standard_error": split.greedy_error,
             "shared_unique_misses": split.shared_misses,
             "shared_standard_error": split.shared_error,
-            "equal_share_cache_rows": dict(zip(split.names, split.equal.slots, strict=True)),
-            "equal_share_unique_misses": split.equal.total_misses,
             "unused_slots": split.unused,
             "answer": split.answer,
         },
@@ -227,16 +213,19 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
     return json.dumps(record, indent=1) + "\n"
 
 
-def _show_pooled(curves: Curves, console: Console) -> None:
-    curve = curves.pooled
-    how = "every row" if curves.sample is None else f"a sample of {curve.share:.2%} of the rows"
+def _show(curves: Curves, split: SlotSplit | None, console: Console) -> None:
+    """Print misses by the size of one cache for all tables, of each table's own, and how slots are divided."""
+    curve, sampled = curves.pooled, curves.sample is not None
+    how = f"a sample of {curve.share:.2%} of the rows" if sampled else "every row"
     print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
-    print_line(console, f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up")
+    print_line(
+        console,
+        f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up; the largest has "
+        f"{'about ' if sampled else ''}{curve.largest_batch:,} distinct rows",
+    )
     print_line(console, "\nOne LRU cache for all tables", style="bold")
     sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
-    sizes |= {size for size in (curve.largest_batch, curve.used_rows) if size}
-    errors = ["error\n±"] if curves.sample is not None else []
-    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
+    errors = ["error\n±"] if sampled else []
     lines = [
         [
             f"{'' if curve.holds(slots) else '* '}{slots:,}",
@@ -245,49 +234,39 @@ def _show_pooled(curves: Curves, console: Console) -> None:
             *(amount(curve.error(slots) / curves.batches) for _ in errors),
             f"{100 * curve.miss_rate(slots):.2f}",
         ]
-        for slots in sorted(sizes)
+        for slots in sorted({*sizes, max(1, curve.largest_batch), max(1, curve.used_rows)})
     ]
+    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
     print_table(console, heads, lines, text=())
-    about = "about " if curves.sample is not None else ""
-    notes = [f"The largest batch has {about}{curve.largest_batch:,} distinct rows."]
-    if not all(map(curve.holds, sizes)):
-        notes.append("*: it does not fit into the cache, which misses more than this.")
-    if errors:
-        notes.append("error: standard error of the misses, by what the choice of the rows may change.")
-    print_line(console, " ".join(notes), style="dim")
+    if curves.tables:
+        _show_tables(curves, console)
+    if split is not None:
+        _show_split(curves, split, console)
+    print_line(console, _LEGEND, style="dim")
 
 
 def _show_tables(curves: Curves, console: Console) -> None:
-    print_line(console, "\nEach table with an LRU cache of its own", style="bold")
-    shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
-    heads = ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares]
+    print_line(console, "\nEach table with an LRU cache of its own: misses, % of distinct rows", style="bold")
     lines = []
     for curve in curves.tables:
         sizes = [max(1, int(share * curve.rows)) for share in _TABLE_SHARES]
         rates = [f"{'' if curve.holds(slots) else '*'}{100 * curve.miss_rate(slots):.2f}" for slots in sizes]
         counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
         lines.append([curve.name, *counts, *rates])
-    print_table(console, heads, lines)
-    print_line(
-        console,
-        "Misses in % of the distinct rows, with slots for so many rows. *: the largest batch does not fit, the cache "
-        "misses more than this.",
-        style="dim",
-    )
+    shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
+    print_table(console, ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares], lines)
 
 
 def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
     print_line(console, f"\n{split.slots:,} slots, {split.slots / curves.pooled.rows:.3%} of the rows", style="bold")
-    slots_of = ("slots where\nthey save most", "slots by\nequal share")
-    heads = ["table", "rows", *(head for slots in slots_of for head in (slots, "misses\nper batch"))]
-    lines = [[curve.name, f"{curve.rows:,}"] for curve in curves.tables]
-    lines += [["all, apart", f"{curves.pooled.rows:,}"], ["all, shared", ""]]
-    for division in (split.greedy, split.equal):
-        for line, slots, misses in zip(lines, division.slots, division.misses, strict=False):
-            line += [f"{slots:,}", amount(misses / curves.batches)]
-        lines[-2] += [f"{sum(division.slots):,}", amount(division.total_misses / curves.batches)]
-    lines[-1] += [f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", ""]
-    print_table(console, heads, lines, sections=[len(curves.tables)])
+    made = frames(curves, split)["split"].drop(columns="largest_batch")
+    whole = ["all, apart", *made.drop(columns="table").sum().tolist()]
+    lines = [
+        [name, f"{rows:,}", f"{slots:,}", amount(misses / curves.batches)]
+        for name, rows, slots, misses in (*made.itertuples(index=False, name=None), whole)
+    ]
+    lines.append(["all, shared", "", f"{split.slots:,}", amount(split.shared_misses / curves.batches)])
+    print_table(console, ["table", "rows", "slots", "misses\nper batch"], lines, sections=[len(curves.tables)])
     print_line(console, split.answer, style="bold")
     if split.unused:
         print_line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
@@ -295,38 +274,3 @@ def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
         print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
     print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
     print_line(console, f"cache_rows={pformat(split.cache_rows(), sort_dicts=False)}")
-
-
-FIGURE = "curves.svg"
-# Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
-_UNIQUE, _SPLIT, _OVERFLOW = "#0072B2", "#009E73", "#BBBBBB"
-
-
-def draw(curves: Curves, split: SlotSplit | None, path: Path) -> None:
-    """Write the figure, the same bytes for the same curves, with the slots of a split marked."""
-    curve, sizes = curves.pooled, curve_sizes(curves.pooled)
-    with look("curves"):
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        axes = figure.subplots()
-        rates = np.array([100 * curve.miss_rate(slots) for slots in sizes])
-        axes.plot(sizes, rates, color=_UNIQUE, label="of distinct rows")
-        if curves.sample is not None:
-            errors = np.array([200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes])
-            low, high = np.maximum(0, rates - errors), np.minimum(100, rates + errors)
-            axes.fill_between(sizes, low, high, color=_UNIQUE, alpha=0.2, linewidth=0, label="± 2 standard errors")
-        if curve.largest_batch > 1:
-            label = "largest batch does not fit"
-            axes.axvspan(1, curve.largest_batch, color=_OVERFLOW, alpha=0.35, linewidth=0, label=label)
-        if split is not None:
-            own = 100 * split.greedy.total_misses / max(1, curve.unique_ids)
-            axes.plot(split.slots, own, "D", color=_SPLIT, label="tables apart, of distinct rows")
-        axes.set_xscale("log")
-        axes.set_xlim(1, max(2, curve.rows))
-        axes.set_ylim(0, 102)
-        axes.xaxis.set_major_locator(LogLocator(numticks=6))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set(xlabel="slots of one LRU cache for all tables", ylabel="misses, %")
-        axes.set_title(f"{curves.trace}: misses by cache size, {curves.batches:,} batches")
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
-        figure.savefig(path, metadata={"Date": None, "Creator": None})

@@ -37,7 +37,7 @@ WarmupOption = Annotated[
     int | None,
     typer.Option(min=0, help=f"Batches to replay before; default: {WARMUP_BATCHES}, fewer on a short stream"),
 ]
-OutOption = Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and figures")]
+OutOption = Annotated[Path | None, typer.Option(help="Directory that gets the results as files")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress")]
 

@@ -191,25 +191,20 @@ class CountedRun(Model):
     """One for every TBE that has a cache."""
 
 
-def check_counted(trace: Trace, counted: CountedRun) -> None:
-    """Raises `BadOption`: the trace is shorter than the run, or has other tables."""
-    batches = counted.warmup_batches + counted.counted_batches
-    if batches > trace.length:
-        raise BadOption(f"--counted: {batches} batches were trained, {trace.name} has {trace.length}")
-    for cache in counted.caches:
-        SomeTables(trace, cache.tables)
-
-
 def beside(trace: Trace, counted: CountedRun) -> list[tuple[CountedCache, list[Statistic]]]:
-    """The statistics of every cache, counted and predicted, of what `check_counted` lets pass.
+    """The statistics of every cache, counted and predicted.
 
     The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
     torchrec's planner goes by.
+
+    Raises:
+        BadOption: the trace is shorter than the run, or has other tables.
     """
     span = Span(counted_from=counted.warmup_batches, stop=counted.warmup_batches + counted.counted_batches)
+    if span.stop > trace.length:
+        raise BadOption(f"--counted: {span.stop} batches were trained, {trace.name} has {trace.length}")
     found = []
-    for cache in counted.caches:
-        part = SomeTables(trace, cache.tables)
+    for cache, part in [(cache, SomeTables(trace, cache.tables)) for cache in counted.caches]:
         parameters = {"policy": "lru", "prefetch": "on" if cache.prefetch else "off"}
         simulated = uvm_cache_stats(
             replay(FbgemmCacheModel(Setting(trace=part, span=span, slots=cache.slots), parameters))

@@ -88,7 +88,7 @@ class SimulatedTraffic(Model):
         return self.bytes_fetched + self.bytes_written_back
 
 
-class BeladyBound(Model):
+class LeastTraffic(Model):
     """Misses and bytes of Belady's rule over the same batches with as many slots: no policy has fewer misses."""
 
     policy: str
@@ -121,7 +121,7 @@ class SimulatedRow(Outcome):
     cache_ratio: float
     slots_asked: int
     """Slots that the ratio gives."""
-    least: BeladyBound | None = None
+    least: LeastTraffic | None = None
     """None: there is none to compare with, because the policy or the optimum cannot run with so many slots."""
 
     @property

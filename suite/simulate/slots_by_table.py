@@ -5,7 +5,6 @@ are convex (Fox, "Discrete optimization via marginal analysis", Management Scien
 be; on a hull the steps of a curve that is not are taken whole or, the last one, in part.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ Float64s = NDArray[np.float64]
 
 WORTH = 0.02
 """A division is worth it if it saves so large a share of the misses of one cache for all tables."""
-_PARTS = 1 << 40
-"""Parts of the whole, to which equal shares are found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +36,12 @@ class Division:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotSplit:
-    """Three ways of using as many slots.
+    """Caches of their own for all tables, beside one that they share.
 
     Attributes:
         slots: To divide.
         names: Tables.
         greedy: Where they save most.
-        equal: To every table the same share of its rows, but no less than its largest batch.
         shared_misses: Of one cache for all tables.
         shared_error: Standard error of these; 0: exact.
         greedy_error: Standard error of the sum of the misses of `greedy`.
@@ -54,7 +50,6 @@ class SlotSplit:
     slots: int
     names: tuple[str, ...]
     greedy: Division
-    equal: Division
     shared_misses: int
     shared_error: float
     greedy_error: float
@@ -101,7 +96,6 @@ def split_slots(curves: Curves, slots: int) -> SlotSplit:
         slots=slots,
         names=tuple(curve.name for curve in tables),
         greedy=greedy,
-        equal=_division(tables, _equal_shares(tables, slots)),
         shared_misses=curves.pooled.misses(slots),
         shared_error=curves.pooled.error(slots),
         greedy_error=float(np.hypot.reduce([curve.error(n) for curve, n in zip(tables, greedy.slots, strict=True)])),
@@ -150,16 +144,6 @@ def _division(tables: Sequence[Curve], slots: Int64s, *, resident: bool = False)
     pairs = zip(tables, given, strict=True)
     misses = tuple(0 if resident and count >= curve.rows else curve.misses(count) for curve, count in pairs)
     return Division(slots=given, misses=misses)
-
-
-def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
-    """The largest share of the rows of every table that fits, and never less than its largest batch."""
-    rows, floors = np.array([curve.rows for curve in tables], np.int64), _floors(tables)
-
-    def given(parts: int) -> Int64s:
-        return np.maximum(floors, (rows * (parts / _PARTS)).astype(np.int64))
-
-    return given(bisect_right(range(_PARTS + 1), slots, key=lambda parts: int(given(parts).sum())) - 1)
 
 
 def _steps(curve: Curve) -> tuple[Int64s, Float64s]:

@@ -4,11 +4,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property, wraps
-from itertools import pairwise
-from threading import RLock
-from typing import Concatenate, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +17,7 @@ from workloads.batch import Split, Workload
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-_MAKING = RLock()
-_Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
-
-RUN_IDS = 1 << 17
-"""Ids of batches that are taken at once, where batches are small: what a batch costs beyond its ids is then little."""
 
 FAR = 32
 """Ids by which a loop asks for memory ahead."""
@@ -56,15 +48,6 @@ class Trace(ABC):
             IndexError: there is no batch of that index.
         """
 
-    def run(self, start: int, stop: int) -> Ids:
-        """The ids of batches `start` to `stop`, batch after batch: `ends` is int64 `[batches * features]`."""
-        batches = [self.ids(index) for index in range(start, stop)]
-        if len(batches) == 1:
-            return batches[0]
-        begins = np.cumsum([0, *(batch.values.size for batch in batches[:-1])])
-        ends = [begin + batch.ends for begin, batch in zip(begins, batches, strict=True)]
-        return Ids(np.concatenate([batch.values for batch in batches]), np.concatenate(ends), batches[0].starts)
-
     @abstractmethod
     def frequencies(self) -> list[Int64s]:
         """Accesses per row of each table, int64 `[rows]`, that a system may know beforehand."""
@@ -80,24 +63,20 @@ class Trace(ABC):
         ends: Int64s = np.cumsum([0, *(rows for _, rows in self.tables)])
         return ends[:-1]
 
+    def once(self, make: Callable[..., _Made], *given: object) -> _Made:
+        """Make something of this trace and arguments, and keep it: it is the same for every size of a cache.
 
-def once_per_trace(make: Callable[Concatenate[Trace, _Given], _Made]) -> Callable[Concatenate[Trace, _Given], _Made]:
-    """Keep what was made of a trace last as long as the trace lives: it is the same for every size of a cache.
+        With other arguments it is made anew.
+        """
+        if self._made.get(make, (None,))[0] != given:
+            self._made.pop(make, None)  # frees it before another is made
+            self._made[make] = given, make(self, *given)
+        kept: _Made = self._made[make][1]
+        return kept
 
-    All replays share it: the others wait instead of making it too.
-    """
-    made: WeakKeyDictionary[Trace, tuple[object, _Made]] = WeakKeyDictionary()
-
-    @wraps(make)
-    def once(trace: Trace, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
-        asked = given, named
-        with _MAKING:
-            if trace not in made or made[trace][0] != asked:
-                made.pop(trace, None)  # frees it before another is made
-                made[trace] = asked, make(trace, *given, **named)
-            return made[trace][1]
-
-    return once
+    @cached_property
+    def _made(self) -> dict[Callable[..., Any], tuple[tuple[object, ...], Any]]:
+        return {}
 
 
 class WorkloadTrace(Trace):
@@ -168,108 +147,74 @@ class DistinctRows:
     def __init__(self, rows: int) -> None:
         self._place = np.zeros(rows, np.int32)
 
-    def of(self, ids: Ids, batches: int = 1) -> tuple[Int32s, Int32s, Int64s]:
-        """Distinct rows of batches, in order of first occurrence.
-
-        Args:
-            ids: Of all of them, batch after batch.
-            batches: How many there are.
-
-        Returns:
-            The rows of each batch, int32 `[u]`, how often each occurs in it, int32 `[u]`, and where those of each batch
-            end, int64 `[batches]`.
-        """
+    def of(self, ids: Ids) -> tuple[Int32s, Int32s]:
+        """Distinct rows of a batch, int32 `[u]`, in order of first occurrence, and how often each occurs in it."""
         rows, occurrences = np.empty(ids.values.size, np.int32), np.empty(ids.values.size, np.int32)
-        ends = np.empty(batches, np.int64)
-        _distinct(ids.values, ids.ends, ids.starts, self._place, rows, occurrences, ends)
-        return rows[: ends[-1]].copy(), occurrences[: ends[-1]].copy(), ends
+        found = _distinct(ids.values, ids.ends, ids.starts, self._place, rows, occurrences)
+        return rows[:found].copy(), occurrences[:found].copy()
 
 
 class Seen:
-    """Batches of a trace as simulators see them: one, or some that follow one another.
+    """A batch of a trace as simulators see it.
 
     Attributes:
-        number: The index of the first in the trace.
-        batches: How many there are.
-        ids: As they came, batch after batch.
+        number: Its index in the trace.
+        ids: As they came.
     """
 
-    def __init__(self, number: int, batches: int, ids: Ids, distinct: DistinctRows) -> None:
+    def __init__(self, number: int, ids: Ids, distinct: DistinctRows) -> None:
         self.number = number
-        self.batches = batches
         self.ids = ids
         self._distinct = distinct
 
-    @property
-    def unique(self) -> tuple[Int32s, Int32s]:
-        """Distinct rows of each batch, int32 `[u]`, in order of first occurrence, and how often each occurs in it."""
-        return self._found[:2]
-
-    @property
-    def ends(self) -> Int64s:
-        """The end of the rows of each batch in `unique`, int64 `[batches]`."""
-        return self._found[2]
-
     @cached_property
-    def _found(self) -> tuple[Int32s, Int32s, Int64s]:
-        return self._distinct.of(self.ids, self.batches)
+    def unique(self) -> tuple[Int32s, Int32s]:
+        """Distinct rows, int32 `[u]`, in order of first occurrence, and how often each occurs."""
+        return self._distinct.of(self.ids)
 
 
-def run_length(trace: Trace) -> int:
-    """Batches of a trace that are taken at once."""
-    return max(1, RUN_IDS // max(1, trace.batch_lookups))
-
-
-def replayed(trace: Trace, start: int, stop: int, *, at_once: int = 1, cut: int = 0) -> Iterator[Seen]:
-    """Batches `start` to `stop` of a trace; the next ones are made by another thread meanwhile.
-
-    They come up to `at_once` together: from one multiple of it to the next, and never with `cut` behind another.
-    """
+def replayed(trace: Trace, start: int, stop: int) -> Iterator[Seen]:
+    """Batches `start` to `stop` of a trace; the next one is made by another thread meanwhile."""
     distinct = DistinctRows(trace.rows)
-    begins = {start, cut, *range(start - start % at_once + at_once, stop, at_once)}
-    runs = pairwise([*sorted(begin for begin in begins if start <= begin < stop), stop])
-    for first, last, ids in made_ahead(trace, runs, threads=1):
-        yield Seen(first, last - first, ids, distinct)
+    for number, ids in made_ahead(trace, range(start, stop), threads=1):
+        yield Seen(number, ids, distinct)
 
 
-def made_ahead(trace: Trace, runs: Iterable[tuple[int, int]], *, threads: int) -> Iterator[tuple[int, int, Ids]]:
-    """Runs of batches with their ids; as many threads make those that follow meanwhile."""
-    coming: deque[tuple[int, int, Future[Ids]]] = deque()
+def made_ahead(trace: Trace, numbers: Iterable[int], *, threads: int) -> Iterator[tuple[int, Ids]]:
+    """Batches of these numbers with their ids; as many threads make those that follow meanwhile."""
+    coming: deque[tuple[int, Future[Ids]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="trace") as makers:
-        for start, stop in runs:
-            coming.append((start, stop, makers.submit(trace.run, start, stop)))
+        for number in numbers:
+            coming.append((number, makers.submit(trace.ids, number)))
             if len(coming) > threads:
-                first, last, ids = coming.popleft()
-                yield first, last, ids.result()
-        for first, last, ids in coming:
-            yield first, last, ids.result()
+                first, ids = coming.popleft()
+                yield first, ids.result()
+        for number, ids in coming:
+            yield number, ids.result()
 
 
 @compiled
-def _distinct(values, ends, starts, place, rows, occurrences, row_ends):
-    """`place` is all zeros before and after: of a row met in a batch, 1 + where it stands in `rows`."""
-    found = 0
-    begin = 0
-    for batch in range(row_ends.size):
-        first = found
-        for feature in range(starts.size):
-            start = starts[feature]
-            end = ends[batch * starts.size + feature]
-            for i in range(begin, end):
-                if i + FAR < end:
-                    prefetch(place, start + values[i + FAR])
-                row = np.uint64(start + values[i])
-                at = place[row]
-                if at == 0:
-                    rows[found] = row
-                    occurrences[found] = 1
-                    found += 1
-                    place[row] = found
-                else:
-                    occurrences[at - 1] += 1
-            begin = end
-        for i in range(first, found):
-            if i + FAR < found:
-                prefetch(place, rows[i + FAR])
-            place[np.uint64(rows[i])] = 0
-        row_ends[batch] = found
+def _distinct(values, ends, starts, place, rows, occurrences):
+    """`place` is all zeros before and after: of a row met, 1 + its place in `rows`. Returns how many rows there are."""
+    found = begin = 0
+    for feature in range(starts.size):
+        start = starts[feature]
+        end = ends[feature]
+        for i in range(begin, end):
+            if i + FAR < end:
+                prefetch(place, start + values[i + FAR])
+            row = np.uint64(start + values[i])
+            at = place[row]
+            if at == 0:
+                rows[found] = row
+                occurrences[found] = 1
+                found += 1
+                place[row] = found
+            else:
+                occurrences[at - 1] += 1
+        begin = end
+    for i in range(found):
+        if i + FAR < found:
+            prefetch(place, rows[i + FAR])
+        place[np.uint64(rows[i])] = 0
+    return found

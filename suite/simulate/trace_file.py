@@ -80,13 +80,6 @@ class FileTrace(Trace):
         parts = self._by_table(index * self._batch_size, (index + 1) * self._batch_size, self._sizes)
         return Ids(np.concatenate(parts), np.cumsum([part.size for part in parts]), self.table_starts)
 
-    def run(self, start: int, stop: int) -> Ids:
-        if self._offsets is not None:
-            return super().run(start, stop)
-        size = self._batch_size  # one id per sample: batches are cut out of the tables without a loop over them
-        parts = np.stack(self._by_table(start * size, stop * size, self._sizes)).reshape(-1, stop - start, size)
-        return Ids(parts.swapaxes(0, 1).reshape(-1), np.arange(size, parts.size + 1, size), self.table_starts)
-
     def frequencies(self) -> list[Int64s]:
         counts = [np.zeros(rows, np.int64) for rows in self._sizes]
         for parts in self._blocks(prefix_of(self._samples, self._prefix), self._sizes):

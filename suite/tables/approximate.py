@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from suite.records.groups import Group, is_baseline
+from suite.records.groups import RecordGroup, is_baseline
 from suite.tables.columns import STATUS, SYSTEM, VERIFIED
 from suite.tables.formatting import megabytes, percent, relative, score_within
 from suite.tables.rows import Row, merged_rows, remarks
-from suite.tables.sheet import Column, Line, Table
+from suite.tables.sheet import Column, Line, ResultTable
 from suite.tables.statistics import mean_of
 
 HEADING = "Approximate systems: quality against bytes"
@@ -42,7 +42,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def approximations(group: Group) -> list[dict[str, Any]]:
+def approximations(group: RecordGroup) -> list[dict[str, Any]]:
     """Lines of a group's approximate systems, the most bytes first, behind the exact baseline; none without them."""
     rows = merged_rows(group)
     if all(row.exact for row in rows):
@@ -83,11 +83,11 @@ def _aurocs(row: Row) -> dict[int, float]:
     return {run.cell.round: run.measurement.quality.auroc for run in measured if run.measurement is not None}
 
 
-def approximate_tables(group: Group) -> list[Table]:
+def approximate_tables(group: RecordGroup) -> list[ResultTable]:
     """The table below a comparison's; none where all of its systems are exact."""
     found = approximations(group)
     samples = group.cell.steps * group.cell.batch_size
-    table = Table(
+    table = ResultTable(
         heading=HEADING,
         summary="" if group.on_virtual_device else _summary(found),
         caption=f"Trained on {samples:,} samples.",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from suite.records.groups import Group
+from suite.records.groups import RecordGroup
 from suite.records.record import Status
 from suite.tables.approximate import approximate_tables
 from suite.tables.columns import MAIN, REST
@@ -10,17 +10,17 @@ from suite.tables.disk import disk_tables
 from suite.tables.ranks import rank_tables
 from suite.tables.rows import Row, baseline_repeat, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_drive, on_ranks
-from suite.tables.sheet import Sheet, Table
+from suite.tables.sheet import ResultTable, Sheet
 from suite.tables.verdict import listed, verdict
 
 
-def comparison(groups: Sequence[Group]) -> Sheet:
+def comparison(groups: Sequence[RecordGroup]) -> Sheet:
     """Per group a table of the main columns, with the rest of them. The baseline's repeat is in the CSV alone.
 
     Approximate systems have a table of their own; so have rows on a drive, and ranks, behind all others.
     """
     plain = [group for group in groups if not on_drive(group) and not on_ranks(group)]
-    tables: list[Table] = []
+    tables: list[ResultTable] = []
     for group, heading in zip(plain, headings(plain), strict=True):
         tables += [_table(group, heading), *approximate_tables(group)]
     return Sheet(
@@ -30,11 +30,11 @@ def comparison(groups: Sequence[Group]) -> Sheet:
     )
 
 
-def _table(group: Group, heading: str) -> Table:
+def _table(group: RecordGroup, heading: str) -> ResultTable:
     rows = [row for row in merged_rows(group) if row.exact]
     alike = [row for row in rows if row.same_kernel_as is not None and row.status is Status.OK]
     repeat = baseline_repeat(group)
-    return Table(
+    return ResultTable(
         heading=heading,
         summary=verdict(group),
         caption=caption([group]),

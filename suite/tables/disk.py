@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
+from suite.records.groups import IN_RAM, REFERENCE, RecordGroup, base_name, is_baseline
 from suite.records.record import Record, Status
 from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS, hit_rate
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
-from suite.tables.sheet import Column, Line, Table
+from suite.tables.sheet import Column, Line, ResultTable
 from suite.tables.statistics import Estimate, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 
@@ -91,7 +91,7 @@ COLUMNS: Final = {
 }  # fmt: skip
 
 
-def rows_on_drive(groups: Sequence[Group], step: Step) -> list[dict[str, Any]]:
+def rows_on_drive(groups: Sequence[RecordGroup], step: Step) -> list[dict[str, Any]]:
     """A line per budget and system, in the order of the groups.
 
     Of the embedding step none where nobody beside the baseline took such turns.
@@ -107,7 +107,7 @@ def is_sound(line: Line) -> bool:
     return row.sound and row.samples_per_s is not None and base_name(row.system) != REFERENCE
 
 
-def disk_tables(groups: Sequence[Group]) -> tuple[Table, ...]:
+def disk_tables(groups: Sequence[RecordGroup]) -> tuple[ResultTable, ...]:
     """Two tables per sweep of host budgets, one where the embedding step was not timed."""
     found = sweeps(filter(on_drive, groups))
     heads = headings([one[0] for one in found], sized=False)
@@ -118,9 +118,9 @@ def disk_tables(groups: Sequence[Group]) -> tuple[Table, ...]:
     )
 
 
-def _tables(sweep: Sequence[Group], heading: str) -> list[Table]:
+def _tables(sweep: Sequence[RecordGroup], heading: str) -> list[ResultTable]:
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
-    first = Table(
+    first = ResultTable(
         heading=heading,
         summary=disk_verdict(sweep),
         caption=caption(sweep, *_facts(sweep)),
@@ -130,10 +130,10 @@ def _tables(sweep: Sequence[Group], heading: str) -> list[Table]:
     )
     if not alone:
         return [first]
-    return [first, Table(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=tuple(alone))]
+    return [first, ResultTable(heading="The embedding step alone", columns=COLUMNS[Step.EMBEDDING], lines=tuple(alone))]
 
 
-def _facts(sweep: Sequence[Group]) -> Iterator[str]:
+def _facts(sweep: Sequence[RecordGroup]) -> Iterator[str]:
     """Tables, drive, and memory of a sweep."""
     dim = sweep[0].cell.embedding_dim
     in_ram = (runs for system, runs in sweep[0].rounds_by_system.items() if is_baseline(system))
@@ -163,7 +163,7 @@ def _span(values: Sequence[int]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def disk_verdict(sweep: Sequence[Group]) -> str:
+def disk_verdict(sweep: Sequence[RecordGroup]) -> str:
     """The fastest system at each budget, in one sentence, and what cannot be said."""
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
     like = {one["budget"]: one["row"] for one in whole if is_baseline(one["system"])}
@@ -206,10 +206,10 @@ def _of(one: Line, name: str) -> str:
     return relative(widened(one[name], noise), noise)
 
 
-def _lines(group: Group, step: Step) -> Iterator[dict[str, Any]]:
+def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
     """Raw numbers by column; speeds are those of the step."""
     if step is Step.EMBEDDING:
-        group = Group(group.key, tuple(map(_embedding_alone, group.records)))
+        group = RecordGroup(group.key, tuple(map(_embedding_alone, group.records)))
     rows, budget = merged_rows(group), group.cell.host_budget_bytes or 0
     rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
     for row in rows:
@@ -255,7 +255,7 @@ def _fastest(rows: Sequence[Row], name: str) -> Row | None:
     return max(named, key=lambda row: row.samples_per_s or 0.0, default=None)
 
 
-def _reading(group: Group, row: Row) -> dict[str, float]:
+def _reading(group: RecordGroup, row: Row) -> dict[str, float]:
     """Reads and writes per sample in the turns of all rounds, and the drive's load; NaN: not known."""
     runs = row.records if row.measured_rounds else ()
     taken = [(run.turns.drive, run.cell.batch_size) for run in runs if run.turns and run.turns.drive]

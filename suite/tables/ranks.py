@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from suite.records.groups import Group
+from suite.records.groups import RecordGroup
 from suite.tables.columns import AUROC, HIT_RATE, STATUS, SYSTEM, VERIFIED
 from suite.tables.formatting import amount, gigabytes, megabytes
 from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import caption, headings, on_ranks
-from suite.tables.sheet import Column, Table
+from suite.tables.sheet import Column, ResultTable
 
 _PER_RANK = {
     "table_bytes": ("tables MB per rank", megabytes),
@@ -45,19 +45,19 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def rank_tables(groups: Sequence[Group]) -> tuple[Table, ...]:
+def rank_tables(groups: Sequence[RecordGroup]) -> tuple[ResultTable, ...]:
     """A table per group of systems on ranks, few ranks first."""
     mine = [group for group in groups if on_ranks(group)]
     mine.sort(key=lambda group: (group.key.workload_order, group.cell.ranks or 0))
     return tuple(_table(group, heading) for group, heading in zip(mine, headings(mine), strict=True))
 
 
-def _table(group: Group, heading: str) -> Table:
+def _table(group: RecordGroup, heading: str) -> ResultTable:
     rows = merged_rows(group)
     accounts = [measurement.ranks for row in rows for measurement in row.measurements if measurement.ranks is not None]
     where = f"{group.cell.nodes} machines" if group.cell.nodes > 1 else "one machine"
     backends = "".join(dict.fromkeys(f", {one.backend}" for one in accounts))
-    return Table(
+    return ResultTable(
         heading=heading,
         caption=caption([group], f"ranks on {where}{backends}"),
         columns=COLUMNS,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from suite.records.groups import REFERENCE, Group, base_name, device_title
+from suite.records.groups import REFERENCE, RecordGroup, base_name, device_title
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
 from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, scatter_of, speed_of, trusted_baseline
@@ -100,7 +100,7 @@ class Row:
         }
 
 
-def merged_rows(group: Group) -> list[Row]:
+def merged_rows(group: RecordGroup) -> list[Row]:
     """One row per system: reference, baseline, others by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
@@ -133,7 +133,7 @@ def _note_of(row: Row) -> Iterator[str]:
         )
 
 
-def baseline_repeat(group: Group) -> Row | None:
+def baseline_repeat(group: RecordGroup) -> Row | None:
     """The row of the baseline's repeat in the same turns, which shows the noise; None where it took none."""
     baseline = trusted_baseline(group.rounds_by_system.values())
     speed = repeat_speed(baseline or ())

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from suite.records.groups import Group
+from suite.records.groups import RecordGroup
 from suite.records.record import Cell, Record
 from suite.tables.formatting import MISSING, binary_bytes, gigabytes, relative, score
 from suite.tables.rows import baseline_repeat, one_line
@@ -24,7 +24,7 @@ RANKS_CAVEAT: Final = (
 )
 
 
-def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
+def headings(groups: Sequence[RecordGroup], *, sized: bool = True) -> list[str]:
     """A heading per group: dataset, data, optimizer, device and cache size, and digests where two would read alike.
 
     Where cells of several cache sizes meet in a table, `groups` has one of each table, and the size is left out.
@@ -39,13 +39,13 @@ def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
     ]
 
 
-def _heading(group: Group) -> str:
+def _heading(group: RecordGroup) -> str:
     cell = group.cell
     ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
     return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks}"
 
 
-def caption(groups: Sequence[Group], *more: str) -> str:
+def caption(groups: Sequence[RecordGroup], *more: str) -> str:
     """Machine, data, training, turns, noise floor, disturbances and code of a table, and what its device cannot say.
 
     Args:
@@ -74,7 +74,7 @@ def caption(groups: Sequence[Group], *more: str) -> str:
     return "; ".join(facts) + "." + (f" {said}." if said else "")
 
 
-def caveat(group: Group) -> str:
+def caveat(group: RecordGroup) -> str:
     """Limits of what a group's device shows; empty for a CUDA device, and for rows on a drive."""
     if group.on_virtual_device:
         return VIRTUAL_CAVEAT
@@ -83,7 +83,7 @@ def caveat(group: Group) -> str:
     return RANKS_CAVEAT if on_ranks(group) else CPU_CAVEAT
 
 
-def _machine(group: Group) -> str:
+def _machine(group: RecordGroup) -> str:
     environment = group.environment
     memory = f"{gigabytes(environment.memory_bytes)} GB of memory"
     if group.on_cpu:
@@ -92,7 +92,7 @@ def _machine(group: Group) -> str:
     return f"{group.key.device}{own}; host {environment.cpu}, {environment.cores} cores, {memory}"
 
 
-def _best_auroc(group: Group) -> Iterator[str]:
+def _best_auroc(group: RecordGroup) -> Iterator[str]:
     """AUROC of the model that planted the labels, median over records; nothing where there is none."""
     measured = [record.measurement.quality for record in group.records if record.measurement is not None]
     known = [quality.best_auroc for quality in measured if quality.best_auroc is not None]
@@ -123,7 +123,7 @@ def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     yield f"{rounds} round{'s' if rounds > 1 else ''} x {taken}"
 
 
-def _noise(groups: Sequence[Group]) -> Iterator[str]:
+def _noise(groups: Sequence[RecordGroup]) -> Iterator[str]:
     """The baseline beside its repeat, where that differs most; nothing where it has no interval."""
     repeats = [row for group in groups if (row := baseline_repeat(group)) is not None and row.noise is not None]
     if repeats:
@@ -175,10 +175,10 @@ def cache_size(cell: Cell) -> str:
     return MISSING if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
 
 
-def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
+def sweeps(groups: Iterable[RecordGroup]) -> list[tuple[RecordGroup, ...]]:
     """Groups that differ in size alone together, the smallest first, shares before bytes; in order of their firsts."""
     sizes = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
-    found: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
+    found: defaultdict[tuple[object, ...], list[RecordGroup]] = defaultdict(list)
     for group in groups:
         key = group.key
         identity = group.cell.identity("system", "round", *sizes), on_drive(group)
@@ -186,11 +186,11 @@ def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
     return [tuple(sorted(members, key=lambda group: group.key.size)) for members in found.values()]
 
 
-def on_drive(group: Group) -> bool:
+def on_drive(group: RecordGroup) -> bool:
     """Whether a group is of the contest of rows on a drive, which has tables of its own."""
     return group.cell.host_budget_bytes is not None
 
 
-def on_ranks(group: Group) -> bool:
+def on_ranks(group: RecordGroup) -> bool:
     """Whether a group's systems are shared by ranks; it has a table of its own."""
     return group.cell.ranks is not None

@@ -64,7 +64,7 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ResultTable:
     """A table of one setting and machine.
 
     Attributes:
@@ -104,7 +104,7 @@ class Sheet:
 
     name: str
     title: str
-    tables: tuple[Table, ...]
+    tables: tuple[ResultTable, ...]
 
     @property
     def legend(self) -> list[str]:

@@ -12,9 +12,9 @@ import math
 import statistics
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from suite.records.groups import is_baseline
 from suite.records.measured import Turns
@@ -26,7 +26,6 @@ _NORMAL = 1.4826
 """Standard deviations in a median distance from the median, of a normal distribution."""
 BuildKey = tuple[str, int]
 """A contest, and one of its builds: within it, systems had the same turns."""
-_System = TypeVar("_System")
 ENOUGH_RUNS = 3
 """With fewer contests an interval is over builds, and holds within the run."""
 
@@ -181,41 +180,48 @@ def _log_speeds(timed: Iterable[Turns]) -> dict[BuildKey, float]:
     }
 
 
-def ratio_of(logs: Collection[float]) -> Estimate:
-    """The mean of log ratios, one per build or run, as a ratio with Student's interval."""
-    return _estimate(statistics.fmean(logs), _students_interval(logs))
-
-
 def mean_of(values: Collection[float]) -> Estimate:
     """A mean with Student's interval."""
-    low, high = _students_interval(values) or (None, None)
-    return Estimate(value=statistics.fmean(values), low=low, high=high)
-
-
-def _students_interval(values: Collection[float]) -> tuple[float, float] | None:
+    mean = statistics.fmean(values)
     if len(values) == 1:
-        return None
+        return Estimate(value=mean, low=None, high=None)
     if len(set(values)) == 1:  # scipy divides by the spread
-        return statistics.fmean(values), statistics.fmean(values)
+        return Estimate(value=mean, low=mean, high=mean)
     from scipy.stats import ttest_1samp  # takes most of a second
 
     with _without_rounding_warnings():
         low, high = ttest_1samp(list(values), 0).confidence_interval(_CONFIDENCE)
-    return low, high
+    return Estimate(value=mean, low=low, high=high)
+
+
+def ratio_of(logs: Collection[float]) -> Estimate:
+    """The mean of log ratios, one per build or run, as a ratio with Student's interval."""
+    return _exponential(mean_of(logs))
 
 
 def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:
     """Ratio of two sets of log ratios that have no build in common, with Welch's interval."""
     middle = statistics.fmean(ours) - statistics.fmean(theirs)
     if min(len(ours), len(theirs)) == 1:
-        return _estimate(middle, None)
+        return _exponential(Estimate(value=middle, low=None, high=None))
     if len(set(ours)) == len(set(theirs)) == 1:
-        return _estimate(middle, (middle, middle))
+        return _exponential(Estimate(value=middle, low=middle, high=middle))
     from scipy.stats import ttest_ind
 
     with _without_rounding_warnings():
-        found = ttest_ind(list(ours), list(theirs), equal_var=False)
-        return _estimate(middle, found.confidence_interval(_CONFIDENCE))
+        low, high = ttest_ind(list(ours), list(theirs), equal_var=False).confidence_interval(_CONFIDENCE)
+    return _exponential(Estimate(value=middle, low=low, high=high))
+
+
+def _exponential(log: Estimate) -> Estimate:
+    """A ratio with its interval, of its logarithm."""
+    low, high = (None if end is None else math.exp(end) for end in (log.low, log.high))
+    return Estimate(value=math.exp(log.value), low=low, high=high)
+
+
+def _without_rounding_warnings() -> warnings.catch_warnings:
+    """Builds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
+    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
 
 
 def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate | None:
@@ -272,28 +278,6 @@ def _pace(timed: Iterable[Turns]) -> float:
     return statistics.geometric_mean(
         turns.steps / second for turns in timed for build in turns.system_s for second in build
     )
-
-
-def _estimate(log: float, interval: tuple[float, float] | None) -> Estimate:
-    low, high = (None, None) if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
-    return Estimate(value=math.exp(log), low=low, high=high)
-
-
-def _without_rounding_warnings() -> warnings.catch_warnings:
-    """Builds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
-    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
-
-
-def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimate | None]) -> list[int]:
-    """The place of each system, fastest first, from 1. `ratio` is None for two that cannot be compared.
-
-    A system too close to call with the first of the place before it shares that place.
-    """
-    found = [1][: len(order)]
-    for position, system in enumerate(order[1:], start=2):
-        found_ratio = ratio(order[found[-1] - 1], system)
-        found.append(found[-1] if found_ratio is None or found_ratio.spans_one else position)
-    return found
 
 
 def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | None:

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from suite.records.groups import Group
+from suite.records.groups import RecordGroup
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 
 
-def render(console: Console, groups: Sequence[Group], columns: Columns = Columns.MAIN) -> None:
+def render(console: Console, groups: Sequence[RecordGroup], columns: Columns = Columns.MAIN) -> None:
     """Print every group's summary and table with what belongs to it, then the legend; with all columns, two tables."""
     sheet = comparison(groups)
     if columns is Columns.MAIN:

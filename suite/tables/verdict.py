@@ -8,15 +8,15 @@ are device bytes by the systems' own account.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import partial
+from itertools import takewhile
 from typing import Final
 
-from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
+from suite.records.groups import BASELINE, REFERENCE, RecordGroup, base_name, is_baseline
 from suite.records.record import Status
 from suite.tables.formatting import percent
 from suite.tables.rows import Row, failure, merged_rows
 from suite.tables.settings import cache
-from suite.tables.statistics import Estimate, places, relative_speed
+from suite.tables.statistics import Estimate, relative_speed
 
 STEP: Final = 5
 """Costs and gains are told in steps of so many per cent. Most ratios of runs an hour apart differ by less."""
@@ -28,7 +28,7 @@ AUROC_TOLERANCE: Final = 1e-3
 """Largest difference of systems that train alike: rounding alone moves AUROC by up to 2.4e-4."""
 
 
-def verdict(group: Group) -> str:
+def verdict(group: RecordGroup) -> str:
     """Compare the systems of a group with the baseline and with each other, and name what cannot be said.
 
     The reference, controls, systems that run the baseline's own kernel and approximate ones are left out. Of a virtual
@@ -90,7 +90,7 @@ def _no_baseline(baseline: Row | None) -> str:
     return f"nothing can be said beside {BASELINE}, which {why}"
 
 
-def _beside(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str]:
+def _beside(group: RecordGroup, rows: Sequence[Row], baseline: Row | None) -> list[str]:
     """Clauses on what systems cost and save beside the baseline; its record may be missing, its times are in theirs."""
     clear: defaultdict[str, list[Row]] = defaultdict(list)
     vague: defaultdict[str, list[Row]] = defaultdict(list)
@@ -161,11 +161,12 @@ def _fastest(rows: Sequence[Row], noise: float) -> list[str]:
     racing = [row for row in rows if row.offloads and row.steps_per_s is not None]
     if len(racing) < 2 or any(_ratio(racing[0], other, noise) is None for other in racing[1:]):
         return []
-    order = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
-    shared = places(order, partial(_ratio, noise=noise))
-    first = [row.system for row, place in zip(order, shared, strict=True) if place == 1]
-    close = ", too close to call" if len(first) > 1 else ""
-    return [f"fastest of those that offload: {listed(first)}{close}"]
+    first, *others = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
+    close = list(takewhile(lambda row: (found := _ratio(first, row, noise)) is None or found.spans_one, others))
+    return [
+        f"fastest of those that offload: {listed(row.system for row in (first, *close))}"
+        f"{', too close to call' if close else ''}"
+    ]
 
 
 def _ratio(row: Row, other: Row, noise: float) -> Estimate | None:

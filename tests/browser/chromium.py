@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -12,21 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from suite.report.publish import Source
-
 _LOADED = "return location.protocol === arguments[0] && document.readyState === 'complete'"
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page on disk and what it was made from."""
-
-    path: Path
-    source: Source
-
-    @property
-    def url(self) -> str:
-        return self.path.as_uri()
 
 
 class Browser:
@@ -34,49 +19,30 @@ class Browser:
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
+        self.run, self.command = driver.execute_script, driver.execute_cdp_cmd
 
-    def open(self, page: Page, view: str = "", *, width: int = 1280, height: int = 900) -> None:
-        """Load a page afresh, in the light scheme, with a view in its address."""
-        self._load("about:blank")
-        self.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+    def open(self, page: Path, *, width: int = 1280, height: int = 900) -> None:
+        """Load a page afresh, in the light scheme."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.command("Emulation.setDeviceMetricsOverride", size)
         self.prefer("light")
         self.messages()
         self.requests()
-        self.visit(page.url + (f"#{view}" if view else ""))
+        for address in ("about:blank", page.as_uri()):
+            self.driver.get(address)
+            # the driver may come back before the page has replaced the one that was open
+            scheme = f"{urlparse(address).scheme}:"
+            WebDriverWait(self.driver, 30).until(lambda _, scheme=scheme: self.run(_LOADED, scheme))
 
-    def visit(self, address: str) -> None:
-        """Load an address anew, also where only its fragment differs from what is open."""
-        self._load("about:blank")
-        self._load(address)
-
-    def _load(self, address: str) -> None:
-        self.driver.get(address)
-        # the driver may come back before the page has replaced the one that was open
-        scheme = f"{urlparse(address).scheme}:"
-        WebDriverWait(self.driver, 30).until(lambda _: self.run(_LOADED, scheme))
-
-    def prefer(self, scheme: str, *, media: str = "") -> None:
-        self.command(
-            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
-        )
-
-    def command(self, name: str, **parameters: Any) -> dict[str, Any]:
-        return self.driver.execute_cdp_cmd(name, parameters)
-
-    def run(self, script: str, *arguments: Any) -> Any:
-        return self.driver.execute_script(script, *arguments)
+    def prefer(self, scheme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.command("Emulation.setEmulatedMedia", {"features": features})
 
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements("css selector", selector)
 
     def one(self, selector: str) -> WebElement:
         return self.driver.find_element("css selector", selector)
-
-    def press(self, *keys: str) -> None:
-        """Press keys wherever the focus is."""
-        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
 
     def messages(self) -> list[dict[str, Any]]:
         """What the console said since the last call."""

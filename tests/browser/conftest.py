@@ -1,4 +1,4 @@
-"""A real browser, and the pages to open in it: one made of fabricated records, one of the published ones."""
+"""A real browser, and a page of fabricated records to open in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from suite.report.page import page as make_page
-from suite.report.publish import Source, read, write_figures
-from suite.report.sheets import sheets
-from tests.browser.chromium import Browser, Page
-from tests.browser.page_scenes import fabricated_records, written
-
-ROOT = Path(__file__).resolve().parents[2]
+from suite.records.store import RecordStore
+from suite.report.publish import publish, read
+from tests.browser.chromium import Browser
+from tests.browser.page_scenes import fabricated_records
 
 
 @pytest.fixture(scope="module")
@@ -45,29 +42,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def fabricated(tmp_path_factory: pytest.TempPathFactory) -> Page:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of records with all that one must cope with, in the folder of their files."""
     root = tmp_path_factory.mktemp("fabricated")
-    return _published(written(fabricated_records(), root), root)
-
-
-@pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    source = read([ROOT / "results" / "published"], ROOT / "results" / "simulate")
-    if not source.groups:
-        pytest.skip("results/published has no record that this version reads")
-    return _published(source, tmp_path_factory.mktemp("published"))
-
-
-@pytest.fixture(scope="session", params=["fabricated", "published"])
-def page(request: pytest.FixtureRequest) -> Page:
-    """Either page."""
-    made: Page = request.getfixturevalue(request.param)
-    return made
-
-
-def _published(source: Source, out: Path) -> Page:
-    """A page with everything that one has."""
-    path = out / "index.html"
-    svgs = {one.stem: one.read_text(encoding="utf-8") for one in write_figures(source, out)}
-    path.write_text(make_page(source, sheets(source.groups), svgs, out), encoding="utf-8")
-    return Page(path, source)
+    for record in fabricated_records():
+        RecordStore(root).write(record)
+    publish(read([root]), root)
+    return root / "index.html"

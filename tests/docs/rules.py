@@ -125,7 +125,7 @@ RULES: dict[str, Rule] = {
     "--out results/simulate/criteo_kaggle": Run(
         add="--batches 6",
         swap={"--scale full": "--scale smoke", "--points 7": "--points 2", "results/simulate": "simulated"},
-        leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/miss_rate.svg"),
+        leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/simulation.csv"),
     ),
     "python -m suite simulate --workload criteo_kaggle --scale small "
     '--policies "freq_cache,freq_cache[ram=3]" --cache-ratio 0.08': Run(

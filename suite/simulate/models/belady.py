@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
-from suite.simulate.models.next_use import next_uses
-from suite.simulate.trace import Int32s, Int64s, Seen, Trace, once_per_trace
+from suite.simulate.trace import FAR, Int32s, Int64s, Seen, Trace, made_ahead
 from systems.freq_cache.cache.policy import StaticFrequency
-from systems.freq_cache.compiled import compiled, prefetch_ahead
+from systems.freq_cache.compiled import compiled, prefetch, prefetch_ahead
 
 HELD, FARTHEST = range(2)
 """Entries of the state: cached rows, and a batch behind which no cached row is used next."""
@@ -27,8 +27,6 @@ class BeladyModel(CacheModel):
     - `warm=frequent`: the cache starts with the best of the most frequent rows, free of charge: with any that a cache
       might hold which was filled by `Trace.frequencies` (of equally frequent rows, as `StaticFrequency` rounds, any).
       The default: it bounds all that start so, or empty, and any other start does not know the future.
-    - `warm=any`: it starts with the best of all rows. Bounds every start; far too low where a replay is short for the
-      cache, because it holds rows that nobody could know of.
     - `warm=off`: it starts empty. The bound for caches that do, at most `slots` misses above the others.
 
     The rule is Belady's ("A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
@@ -55,13 +53,12 @@ class BeladyModel(CacheModel):
     finding of distinct rows, `NextUses`, with a warm start 4 B for levels, and 32 B per batch; nothing per slot.
     """
 
-    variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
-    takes_runs = True
+    variants = {"bypass": ("off", "on"), "warm": ("frequent", "off")}
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         span, rows = setting.span, setting.trace.rows
-        self._uses = next_uses(setting.trace, span.stop)
+        self._uses = setting.trace.once(NextUses, span.stop)
         level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
         ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
@@ -75,8 +72,7 @@ class BeladyModel(CacheModel):
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
         missed = np.empty(rows.size, np.bool_)
-        uses = self._uses.of(batch.number, batch.number + batch.batches)
-        back = _turns(self._cache, batch.number, rows, uses, batch.ends, missed)
+        back = _turn(self._cache, rows, self._uses.of[batch.number], batch.number, missed)
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
@@ -91,11 +87,10 @@ class CompulsoryModel(CacheModel):
     """
 
     variants = {"warm": BeladyModel.variants["warm"]}
-    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._first = next_uses(setting.trace, setting.span.stop).first
+        self._first = setting.trace.once(NextUses, setting.span.stop).first
         self._level, self._bar = _start_rows(setting, parameters["warm"])
         self._free = setting.slots if self._level.size else 0
 
@@ -107,8 +102,7 @@ class CompulsoryModel(CacheModel):
         if tally is None:
             return
         rows = batch.unique[0]
-        numbers = np.arange(batch.number, batch.number + batch.batches, dtype=self._first.dtype)
-        missed: Bools = self._first[rows] == numbers.repeat(np.diff(batch.ends, prepend=0))
+        missed: Bools = self._first[rows] == batch.number
         if self._free:
             held = np.flatnonzero(missed & (self._level[rows] >= self._bar))[: self._free]
             self._free -= held.size
@@ -123,17 +117,62 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
     """
     if warm == "off":
         return np.empty(0, np.int32), 0
-    levels = _levels(setting.trace)
+    levels = setting.trace.once(_levels)
     or_higher = np.bincount(levels)[::-1].cumsum()[::-1]
     enough = np.flatnonzero(or_higher >= min(setting.slots, levels.size))
-    return levels, 0 if warm == "any" else int(enough[-1])
+    return levels, int(enough[-1])
 
 
-@once_per_trace
 def _levels(trace: Trace) -> Int32s:
     """The level of the frequency of every row, int32 `[rows]`."""
     rows = np.arange(trace.rows, dtype=np.int32)
     return StaticFrequency(trace.frequencies()).keys(rows, rows, batch=0, learn=False)
+
+
+Uses = NDArray[np.unsignedinteger]
+"""Numbers of batches: uint16 where they fit, else uint32."""
+
+
+class NextUses:
+    """Next uses of the rows of batches 0 to `stop` of a trace.
+
+    Memory: 2 B per row of the tables and per distinct row of each batch; 4 B from 65,536 batches on.
+
+    Args:
+        trace: Read once, backwards.
+        stop: Batches that there are; later ones count as never.
+
+    Attributes:
+        first: The batch that uses each row first, `[rows]`; `stop`: never.
+        of: By batch, the next uses of its distinct rows, `[u]`, in order of first occurrence.
+    """
+
+    def __init__(self, trace: Trace, stop: int) -> None:
+        kind = np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32
+        self.first: Uses = np.full(trace.rows, stop, kind)
+        self.of: list[Uses] = [self.first] * stop
+        room: Uses = np.empty(trace.batch_lookups, kind)
+        for number, ids in made_ahead(trace, reversed(range(stop)), threads=2):  # here nothing else takes long
+            self.of[number] = room[: _go_back(ids.values, ids.ends, ids.starts, number, self.first, room)].copy()
+
+
+@compiled
+def _go_back(values, ends, starts, now, latest, uses):
+    """Write the next uses of the distinct rows of batch `now`, the latest that uses them then. Returns how many."""
+    found = begin = 0
+    for feature in range(starts.size):
+        start = starts[feature]
+        end = ends[feature]
+        for i in range(begin, end):
+            if i + FAR < end:
+                prefetch(latest, start + values[i + FAR])
+            row = np.uint64(start + values[i])
+            if latest[row] != now:
+                uses[found] = latest[row]
+                latest[row] = now
+                found += 1
+        begin = end
+    return found
 
 
 class _Cache(NamedTuple):
@@ -214,22 +253,9 @@ def _leave(cache, keep):
 
 
 @compiled
-def _turns(cache, first, rows, uses, ends, missed):
-    """Have batches take their turns. `missed` receives whether each row was absent. Returns rows written back."""
-    back = 0
-    begin = 0
-    for batch in range(ends.size):
-        end = ends[batch]
-        now = first + batch
-        _find(cache, rows[begin:end], now, missed[begin:end])
-        back += _turn(cache, rows[begin:end], uses[begin:end], now)
-        begin = end
-    return back
-
-
-@compiled
-def _turn(cache, rows, uses, now):
-    """Have a batch take its turn. Returns rows written back."""
+def _turn(cache, rows, uses, now, missed):
+    """Have a batch take its turn. `missed` receives whether each row was absent. Returns rows written back."""
+    _find(cache, rows, now, missed)
     joined, state, slots = cache.joined, cache.state, cache.slots
     never = joined.size - 1
     if joined[now] > cache.left[now]:

@@ -8,10 +8,11 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suite.simulate.models.fae import ranks
-from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
-from suite.simulate.trace import Int32s, Seen, Trace
+from suite.simulate.models.model import CacheModel, CannotReplay, Setting, Tally
+from suite.simulate.trace import Seen
 
 _WARM_SHARE = 0.7
 """Share of the slots filled before the first batch; its `warmup_ratio`."""
@@ -39,8 +40,8 @@ class ColossalAIModel(CacheModel):
     to a slot, not to a row, and its driver trains with SGD alone. Not modelled: several batches brought in together
     (`--prefetch_num`), the asynchronous copy, table-wise caches, and several devices.
 
-    Memory: 4 B per row for ranks, kept with the trace; `dataset` 1 B per row more; `lfu` 4 B per row and 28 B per slot,
-    counts ending at 2^32 - 1. While it is built also the trace's frequencies.
+    Memory: 4 B per row for ranks, kept with the trace; 4 B per row and 28 B per slot, counts ending at 2^32 - 1. While
+    it is built also the trace's frequencies.
     """
 
     moves_state = False
@@ -48,9 +49,18 @@ class ColossalAIModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._used = min(math.ceil(setting.slots * _WARM_SHARE), setting.trace.rows)
-        made = _RankedRows if parameters["policy"] == "dataset" else _CountedSlots
-        self._cache = made(setting.trace, slots=setting.slots, warm=self._used)
+        trace = setting.trace
+        self._lfu = parameters["policy"] == "lfu"
+        self._used = min(math.ceil(setting.slots * _WARM_SHARE), trace.rows)
+        self._ranks = trace.once(ranks)
+        frequent = np.flatnonzero(self._ranks < self._used)
+        self._place = np.where(self._ranks < self._used, self._ranks, _ABSENT)  # the slot of each row
+        self._row, self._accesses = np.zeros(setting.slots, np.int32), np.zeros(setting.slots, np.uint64)
+        self._row[self._ranks[frequent]] = frequent
+        if self._lfu:
+            for start, counts in zip(trace.table_starts, trace.frequencies(), strict=True):
+                mine = frequent[(frequent >= start) & (frequent < start + counts.size)]
+                self._accesses[self._ranks[mine]] = np.minimum(counts[mine - start], _MOST)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows, occurrences = batch.unique
@@ -59,64 +69,14 @@ class ColossalAIModel(CacheModel):
                 f"batch {batch.number} has {rows.size:,} distinct rows, the cache {self.slots:,} slots: its assertion "
                 "fails; take a larger --cache-ratio or a smaller --batch-size"
             )
-        missed = self._cache.missed(rows)
+        places = self._place[rows]
+        missed = places == _ABSENT
         misses = int(np.count_nonzero(missed))
         gone = max(0, self._used + misses - self.slots)
-        self._cache.replace(rows, occurrences, missed, used=self._used, gone=gone)
-        self._used += misses - gone
-        if tally is not None:
-            tally.rows_fetched += self.count(batch, missed, tally)
-            tally.rows_written_back += gone
-
-
-class _RankedRows:
-    """Whether the row of each rank is resident."""
-
-    def __init__(self, trace: Trace, *, slots: int, warm: int) -> None:
-        self._ranks = ranks(trace)
-        self._resident = np.zeros(trace.rows, np.bool_)
-        self._resident[:warm] = True
-
-    def missed(self, rows: Int32s) -> Bools:
-        """Whether each row of a batch is absent, bool `[u]`."""
-        missed: Bools = ~self._resident[self._ranks[rows]]
-        return missed
-
-    def replace(self, rows: Int32s, occurrences: Int32s, missed: Bools, *, used: int, gone: int) -> None:
-        """Let `gone` rows leave, none of them of the batch, and the missed ones in. `used`: slots that were in use."""
-        needed = self._ranks[rows]
+        slots = np.arange(self._used, self._used + misses - gone, dtype=np.int32)
         if gone:
-            self._resident[needed] = False
-            self._resident[np.flatnonzero(self._resident)[-gone:]] = False
-        self._resident[needed] = True
-
-
-class _CountedSlots:
-    """The slot of each row, and of each slot its row and accesses."""
-
-    def __init__(self, trace: Trace, *, slots: int, warm: int) -> None:
-        ranked = ranks(trace)
-        frequent = np.flatnonzero(ranked < warm)
-        self._place = np.where(ranked < warm, ranked, _ABSENT)
-        self._row, self._accesses = np.zeros(slots, np.int32), np.zeros(slots, np.uint64)
-        self._row[ranked[frequent]] = frequent
-        for start, counts in zip(trace.table_starts, trace.frequencies(), strict=True):
-            mine = frequent[(frequent >= start) & (frequent < start + counts.size)]
-            self._accesses[ranked[mine]] = np.minimum(counts[mine - start], _MOST)
-
-    def missed(self, rows: Int32s) -> Bools:
-        """As for ranked rows."""
-        missed: Bools = self._place[rows] == _ABSENT
-        return missed
-
-    def replace(self, rows: Int32s, occurrences: Int32s, missed: Bools, *, used: int, gone: int) -> None:
-        """As for ranked rows."""
-        slots = np.arange(used, used + np.count_nonzero(missed) - gone, dtype=np.int32)
-        if gone:
-            worth = self._accesses[:used] << np.uint64(32) | np.arange(
-                used, dtype=np.uint64
-            )  # of equals the lowest slots
-            worth[self._place[rows[~missed]]] = np.iinfo(np.uint64).max
+            worth = self._worth()
+            worth[places[~missed]] = np.iinfo(np.uint64).max
             emptied = np.sort(np.argpartition(worth, gone - 1)[:gone])
             self._place[self._row[emptied]] = _ABSENT
             slots = np.concatenate([emptied, slots])
@@ -124,3 +84,14 @@ class _CountedSlots:
         self._place[entering], self._row[slots], self._accesses[slots] = slots, entering, 0
         counted = self._place[rows]
         self._accesses[counted] = np.minimum(self._accesses[counted] + occurrences.astype(np.uint64), _MOST)
+        self._used += misses - gone
+        if tally is not None:
+            tally.rows_fetched += self.count(batch, missed, tally)
+            tally.rows_written_back += gone
+
+    def _worth(self) -> NDArray[np.uint64]:
+        """What keeps the row of each used slot, uint64 `[used]`: those of the least are emptied."""
+        if self._lfu:  # of equals the lowest slots
+            return self._accesses[: self._used] << np.uint64(32) | np.arange(self._used, dtype=np.uint64)
+        worth: NDArray[np.uint64] = _MOST - self._ranks[self._row[: self._used]].astype(np.uint64)
+        return worth

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.trace import Int32s, Seen, Trace, once_per_trace
+from suite.simulate.trace import Int32s, Seen, Trace
 
 _MOST = 65_535
 
@@ -24,11 +24,10 @@ class HotSetModel(CacheModel):
 
     bypasses = True
     moves_state = False
-    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._cold = ranks(setting.trace) >= setting.slots
+        self._cold = setting.trace.once(ranks) >= setting.slots
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         if tally is None:
@@ -38,7 +37,6 @@ class HotSetModel(CacheModel):
         tally.rows_written_back += misses
 
 
-@once_per_trace
 def ranks(trace: Trace) -> Int32s:
     """The place of every row by falling frequency, from 0 on, int32 `[rows]`; of equals the lower row comes first."""
     frequencies = np.concatenate(trace.frequencies())

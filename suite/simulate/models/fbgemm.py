@@ -104,13 +104,15 @@ class FbgemmCacheModel(CacheModel):
         """Populate: without prefetching it is the batch stepped next."""
         rows, occurrences = batch.unique
         self._time += 1
-        sets, slots = np.empty(rows.size, np.int32), np.empty(rows.size, np.int32)
-        hash_rows(rows, self._sets, sets)
+        sets, slots = sets_of(rows, self._sets), np.empty(rows.size, np.int32)
         find(rows, sets, self._row, slots)
         missed = slots == EMPTY
         counts = np.full(rows.size, self._time, np.int64)
         if self._lfu:
-            count_occurrences(rows, occurrences, slots, self._count, self._key, counts)
+            # while a row is cached, its count is kept with its slot
+            self._count[rows[missed]] += occurrences[missed]
+            counts[missed] = self._count[rows[missed]]
+            self._key[slots[~missed]] += occurrences[~missed]
         else:
             self._key[slots[~missed]] = self._time
         came = np.flatnonzero(missed)
@@ -199,22 +201,14 @@ def warp_sort(keys, lanes):
         keys[lane] >>= _LANE_BITS
 
 
-@compiled
-def set_of(row, sets):
-    """The set of a row: the last steps of MurmurHash3 (64 bits), modulo the sets."""
-    h = np.uint64(row)
+def sets_of(rows: Int32s, sets: int) -> Int32s:
+    """The sets of rows: the last steps of MurmurHash3 (64 bits), modulo the number of sets."""
+    h = rows.astype(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        h ^= h >> np.uint64(33)
+        h *= np.uint64(factor)
     h ^= h >> np.uint64(33)
-    h *= np.uint64(0xFF51AFD7ED558CCD)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    h ^= h >> np.uint64(33)
-    return h % np.uint64(sets)
-
-
-@compiled
-def hash_rows(rows, sets, out):
-    for u in range(rows.size):
-        out[u] = set_of(rows[u], sets)
+    return (h % np.uint64(sets)).astype(np.int32)
 
 
 @compiled
@@ -238,23 +232,6 @@ def find(rows, sets, row_of_slot, slots):
         for way in range(WAYS):  # a row is in one way at most, and a sum needs no branch
             found += np.int32(way + 1) * np.int32(row_of_slot[np.uint64(first + way)] == wanted)
         slots[u] = first + found - 1 if found else EMPTY
-
-
-@compiled
-def count_occurrences(rows, occurrences, slots, count, count_of_slot, counts):
-    """Add to the count of every row; while a row is cached, its count is kept with its slot."""
-    for u in range(rows.size):
-        if u + _FAR < rows.size:
-            ahead = slots[u + _FAR]
-            if ahead == EMPTY:
-                prefetch(count, rows[u + _FAR])
-            else:
-                prefetch(count_of_slot, ahead)
-        if slots[u] == EMPTY:
-            count[rows[u]] += occurrences[u]
-            counts[u] = count[rows[u]]
-        else:
-            count_of_slot[slots[u]] += occurrences[u]
 
 
 @compiled
@@ -301,7 +278,6 @@ class UncachedModel(CacheModel):
 
     bypasses = True
     state_by_batch = True
-    takes_runs = True
 
     @property
     def slots(self) -> int:

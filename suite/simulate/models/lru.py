@@ -1,133 +1,268 @@
-"""LRU by the batch.
+"""LRU stacks of rows that move a batch at a time, the cache that they are, and samples of rows to follow.
 
-Defined for single accesses; with batches of one row it misses what another simulator misses
-(`results/simulate/independent_check.py`). Brought to batches by these rules:
-
-- The distinct rows of a batch are its accesses, in order of first occurrence. A row that occurs several times in a
-  batch is accessed once.
-- All rows of a batch must be resident together. None of them leaves to make room for another: when the turn of one
-  comes, it is passed over and stays where it is.
-- Every missing row enters the cache.
-- A batch with more distinct rows than there are slots only fills free slots. No row leaves. Its other rows are read and
-  written past the cache, once each, and the batch is counted as an overflow.
-- Every cached row has been trained. So every row that leaves is written back, with its optimizer state.
+The stack distance of Mattson, Gecsei, Slutz and Traiger ("Evaluation techniques for storage hierarchies", IBM Systems
+Journal 9(2), 1970), with batches in the place of single accesses: the rows of a batch are looked up all together in the
+stack that the batch before it left, then they all move to the top, the last to occur first uppermost. An LRU cache of C
+slots that holds a whole batch at a time holds the C uppermost rows, so it misses exactly the rows that lie C deep or
+deeper, for every C of at least the largest batch.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
+from pandas.util import hash_array
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Int32s, Int64s, Seen
-from systems.freq_cache.cache.policy import EMPTY, Queues, empty_queues, pop, push
-from systems.freq_cache.compiled import compiled, prefetch_ahead
+from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.compiled import compiled, inlined, prefetch
 
-ABSENT = -1
+Counts = NDArray[np.signedinteger]
+_Words = NDArray[np.uint64]
 
-USED, OLDEST = range(2)
-"""Entries of the state: slots in use, and the oldest batch with a queue that may hold any."""
+_BLOCK = 512
+_WORDS = _BLOCK // 64
+"""Bits are summed by blocks of so many; a block has so many words, one cache line."""
+_FEWEST_ROWS = 1 << 12
+_FAR = 16
+_ONE, _FULL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+class LruStack:
+    """An LRU stack; counts how deep the rows of every batch lie.
+
+    Every row of a batch takes the next slot of the stack, the bit of its former slot is cleared, and its depth is the
+    number of bits set above that slot. Blocks of bits have sums, so that a depth takes one cache line of bits. A stack
+    whose slots run out numbers its rows anew.
+
+    Memory: 4 B per row, 1/4 B for bits, and for the counts of depths 4 B (8 B where more than 2^31 distinct rows of
+    batches may be counted) per row up to the deepest that occurs.
+
+    Args:
+        rows: Rows that there are.
+        most: Distinct rows of batches that may be counted in all.
+
+    Attributes:
+        used: Rows on the stack.
+        unique_ids: Distinct rows counted, batch by batch.
+        lookups: Ids counted.
+        largest_batch: Most distinct rows of a batch, also of those not counted.
+    """
+
+    def __init__(self, rows: int, *, most: int = 0) -> None:
+        self.rows = rows
+        self.used = self.unique_ids = self.lookups = self.largest_batch = 0
+        # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
+        blocks = -(-2 * max(rows, _FEWEST_ROWS) // _BLOCK)
+        self._last: Counts = np.zeros(rows, np.int32 if blocks * _BLOCK < (1 << 31) - 1 else np.int64)
+        self._bits = np.zeros(blocks * _WORDS, np.uint64)
+        self._live = np.zeros(blocks, np.int64)  # bits set in each block
+        self._clock = 0  # the next slot
+        self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
+
+    def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
+        """Look up the rows of a batch, then move them to the top.
+
+        Args:
+            rows: Its distinct rows, int32 `[u]`, in order of first occurrence.
+            occurrences: How often each occurs, int32 `[u]`.
+            counted: Whether it counts.
+        """
+        self.largest_batch = max(self.largest_batch, rows.size)
+        if counted:
+            depths = self.depths(rows)
+            self.unique_ids += rows.size
+            self.lookups += int(occurrences.sum(dtype=np.int64))
+            self._hits[depths[depths >= 0]] += 1  # no two rows are as deep
+        self.push(rows)
+
+    def depths(self, rows: Int32s) -> Int64s:
+        """How many rows lie above each, int64 `[u]`; -1: it is not on the stack."""
+        depths = np.empty(rows.size, np.int64)
+        above = self._live[::-1].cumsum()[::-1] - self._live
+        _find(rows, self._last, self._bits, above, depths)
+        return depths
+
+    def push(self, rows: Int32s) -> None:
+        """Move distinct rows to the top, the last one uppermost."""
+        if self._clock + rows.size > self._live.size * _BLOCK:
+            self._renumber()
+        self.used += _move(rows, self._last, self._bits, self._live, self._clock)
+        self._clock += rows.size
+
+    @property
+    def hits(self) -> Counts:
+        """Counted rows of each depth, `[rows that were used]`; not copied."""
+        return self._hits[: self.used]
+
+    def _renumber(self) -> None:
+        """Give the rows the first slots, in their order."""
+        _shift(self._last, self._bits, self._live.cumsum() - self._live)
+        word = self.used >> 6
+        self._bits[:word], self._bits[word:] = _FULL, 0
+        self._bits[word] = (1 << (self.used & 63)) - 1
+        self._live[:] = np.clip(self.used - _BLOCK * np.arange(self._live.size), 0, _BLOCK)
+        self._clock = self.used
 
 
 class LruModel(CacheModel):
-    """The row whose last batch is the oldest leaves.
+    """The row whose last batch is the oldest leaves; of those of one batch, the one that occurred first.
 
-    Among rows of the same last batch those leave first that were queued then, in order of first occurrence: the rows
-    that it fetched, and those whose turn to leave came while it was in hand. Rows that it merely hit follow, each when
-    its turn has come under the batch it was queued at.
+    So the uppermost rows of an LRU stack are cached, as many as there are slots. Memory: that of `LruStack`. LRU is
+    defined for single accesses; with batches of one row it misses what another simulator misses
+    (`results/simulate/independent_check.py`). Brought to batches by these rules:
 
-    Memory: 4 B per row, 13 B per slot, 8 B per batch of the span, and 256 B per batch or slot, whichever are fewer.
+    - The distinct rows of a batch are its accesses, in order of first occurrence. A row that occurs several times in a
+      batch is accessed once.
+    - All rows of a batch must be resident together. None of them leaves to make room for another.
+    - Every missing row enters the cache.
+    - A batch with more distinct rows than there are slots only fills free slots. No row leaves. Its other rows are read
+      and written past the cache, once each, and the batch is counted as an overflow.
+    - Every cached row has been trained. So every row that leaves is written back, with its optimizer state.
     """
-
-    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        row, last = np.zeros((2, self.slots), np.int32)
-        self._cache = _Recency(
-            state=np.zeros(2, np.int64),
-            place=np.full(setting.trace.rows, ABSENT, np.int32),
-            row=row,
-            last=last,
-            queued=np.zeros(self.slots, np.bool_),
-            queues=empty_queues(queues=setting.span.stop, slots=self.slots),
-        )
+        self._stack = LruStack(setting.trace.rows)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows, _ = batch.unique
-        missed = np.empty(rows.size, np.bool_)
-        used = self._cache.state[USED]
-        _enter(rows, batch.ends, missed, batch.number, self._cache)
+        depths, used = self._stack.depths(rows), self._used
+        missed = (depths < 0) | (depths >= self.slots)
+        if rows.size > self.slots:
+            rows = rows[~missed | (np.cumsum(missed) <= self.slots - used)]
+        self._stack.push(rows)
         if tally is None:
             return
         misses = self.count(batch, missed, tally)
         tally.rows_fetched += misses
-        tally.rows_written_back += misses - int(self._cache.state[USED] - used)  # left, or went past the cache
+        tally.rows_written_back += misses - (self._used - used)  # left, or went past the cache
+
+    @property
+    def _used(self) -> int:
+        return min(self._stack.used, self.slots)
 
 
-class _Recency(NamedTuple):
-    """The slot of every row; the row and last batch of every slot, and whether it is queued."""
+@intrinsic  # type: ignore[untyped-decorator]
+def _set_bits(_context: Any, word: Any) -> Any:
+    """Count the bits of a word that are set: one instruction of the processor."""
 
-    state: Int64s
-    place: Int32s
-    row: Int32s
-    last: Int32s
-    queued: NDArray[np.bool_]
-    queues: Queues
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
 
 
-@compiled
-def _enter(all_rows, ends, all_missed, first, cache):
-    """Let batches access their distinct rows, one batch after another; `all_missed` receives which were absent.
-
-    `ends`: where the rows of each batch end. `first`: the number of the first batch.
-    """
-    state, place, row, last, queued, queues = cache
-    begin, now = 0, first - 1
-    for end in ends:
-        rows, missed, now = all_rows[begin:end], all_missed[begin:end], now + 1
-        for i in range(rows.size):
-            prefetch_ahead(place, rows, i)
-            slot = place[np.uint64(rows[i])]
-            missed[i] = slot < 0
-            if slot >= 0:
-                last[slot] = now
-        for i in range(rows.size):
-            if not missed[i]:
-                continue
-            if state[USED] < row.size:
-                slot = state[USED]
-                state[USED] += 1
-            elif rows.size <= row.size:
-                slot = np.int64(_least_recent(now, cache))
-                place[np.uint64(row[slot])] = ABSENT
-            else:
-                continue
-            place[np.uint64(rows[i])] = slot
-            row[slot] = rows[i]
-            last[slot] = now
-            queued[slot] = False
-        for i in range(rows.size):
-            prefetch_ahead(place, rows, i)
-            slot = place[np.uint64(rows[i])]
-            if slot >= 0 and not queued[slot]:
-                queued[slot] = True
-                push(queues, now, slot)
-        begin = end
+@inlined
+def _ask_ahead(rows: Int32s, i: int, last: Counts, bits: _Words, of_blocks: Int64s) -> None:
+    """Ask for the memory of rows that come a few turns after the `i`-th."""
+    if i + 2 * _FAR < rows.size:
+        prefetch(last, rows[i + 2 * _FAR])
+    if i + _FAR < rows.size:
+        slot = np.int64(last[rows[i + _FAR]])
+        prefetch(bits, slot >> 6)
+        prefetch(of_blocks, slot // _BLOCK)
 
 
 @compiled
-def _least_recent(now, cache):
-    """The slot to take, off its queue."""
-    state, last, queued, queues = cache.state, cache.last, cache.queued, cache.queues
-    while True:
-        while queues.ends[2 * state[OLDEST]] == EMPTY:
-            state[OLDEST] += 1
-        slot = pop(queues, state[OLDEST])
-        if last[slot] == state[OLDEST]:
-            return slot
-        if last[slot] == now:
-            queued[slot] = False  # queued again when the batch in hand is done
+def _find(rows: Int32s, last: Counts, bits: _Words, above: Int64s, depths: Int64s) -> None:
+    """`depths`: that of each row; -1: not on the stack. `above`: bits set above each block."""
+    for i in range(rows.size):
+        _ask_ahead(rows, i, last, bits, above)
+        slot = np.int64(last[rows[i]]) - 1
+        if slot < 0:
+            depths[i] = -1
+            continue
+        word, block = slot >> 6, slot // _BLOCK
+        depth = above[block] + _set_bits((bits[word] >> np.uint64(slot & 63)) >> _ONE)
+        for other in range(word + 1, (block + 1) * _WORDS):
+            depth += _set_bits(bits[other])
+        depths[i] = depth
+
+
+@compiled
+def _move(rows: Int32s, last: Counts, bits: _Words, live: Int64s, clock: int) -> int:
+    """Rows take the next slots. `last` is 1 + the slot of a row, 0 where it has none. Returns how many had none."""
+    new = 0
+    for i in range(rows.size):
+        _ask_ahead(rows, i, last, bits, live)
+        slot = np.int64(last[rows[i]]) - 1
+        if slot < 0:
+            new += 1
         else:
-            push(queues, last[slot], slot)
+            bits[slot >> 6] ^= _ONE << np.uint64(slot & 63)
+            live[slot // _BLOCK] -= 1
+        slot = np.int64(clock + i)
+        bits[slot >> 6] |= _ONE << np.uint64(slot & 63)
+        live[slot // _BLOCK] += 1
+        last[rows[i]] = slot + 1
+    return new
+
+
+@compiled
+def _shift(last: Counts, bits: _Words, firsts: Int64s) -> None:
+    """Number the slots of rows through. `firsts`: the new slot of each block's first row."""
+    for row in range(last.size):
+        slot = np.int64(last[row]) - 1
+        if slot >= 0:
+            word, first_word = slot >> 6, slot // _BLOCK * _WORDS
+            last[row] = 1 + firsts[slot // _BLOCK] + _set_bits(bits[word] & ((_ONE << np.uint64(slot & 63)) - _ONE))
+            for other in range(first_word, word):
+                last[row] += _set_bits(bits[other])
+
+
+GROUPS = 8
+"""Groups that a sample of rows is divided into."""
+
+_HASH_BITS = 24
+_ALL = 1 << _HASH_BITS
+_GROUP_MASK, _HASH_SHIFT = np.uint64(GROUPS - 1), np.uint64(64 - _HASH_BITS)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ABSENT = -1
+_HASHED_ROWS = 1 << 22
+"""Hashed at once."""
+
+
+class RowSample:
+    """Rows chosen by their hash, so that a row is in the sample always or never.
+
+    Spatially hashed sampling as in Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS",
+    FAST 2015. The rows of the sample are numbered through, stratum after stratum: a stratum is one of `GROUPS` groups,
+    by other bits of the hash, of all rows or of one table.
+
+    Memory: 4 B per row of the tables; while it is built also 24 B per row of the sample.
+
+    Args:
+        table_rows: Rows of each table, int64 `[tables]`.
+        shares: Share of each table's rows to choose, float64 `[tables]`.
+        by_table: Strata are groups of one table.
+
+    Attributes:
+        sizes: Rows of each stratum, int64 `[strata]`.
+    """
+
+    def __init__(self, table_rows: Int64s, shares: NDArray[np.float64], *, by_table: bool) -> None:
+        limits = np.rint(shares * _ALL).astype(np.uint64)
+        ends = table_rows.cumsum()
+        rows, strata = [], []
+        for table, (size, end) in enumerate(zip(table_rows.tolist(), ends.tolist(), strict=True)):
+            for start in range(end - size, end, _HASHED_ROWS):
+                block = np.arange(start, min(start + _HASHED_ROWS, end), dtype=np.uint64)
+                hashed = hash_array((block + np.uint64(1)) * _GOLDEN)  # splitmix64 (Steele et al., OOPSLA 2014)
+                chosen = hashed >> _HASH_SHIFT < limits[table]
+                rows.append(block[chosen])
+                strata.append((hashed[chosen] & _GROUP_MASK).astype(np.int64) + (GROUPS * table if by_table else 0))
+        stratum = np.concatenate(strata)
+        self.sizes: Int64s = np.bincount(stratum, minlength=GROUPS * (table_rows.size if by_table else 1))
+        self._numbers = np.full(int(ends[-1]), _ABSENT, np.int32)
+        self._numbers[np.concatenate(rows)[np.argsort(stratum, kind="stable")]] = np.arange(stratum.size)
+
+    def of(self, ids: Ids) -> Int64s:
+        """Numbers of those ids of a batch that are in the sample, int64 `[n]`, in their order."""
+        found = self._numbers[ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))]
+        numbers: Int64s = found[found != _ABSENT].astype(np.int64)
+        return numbers

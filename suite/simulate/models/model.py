@@ -1,5 +1,6 @@
 """Base class of simulated caches, which see batches one after another and count what they would have moved."""
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.trace import Int32s, Int64s, Seen, Trace, replayed, run_length
+from suite.simulate.trace import Int32s, Int64s, Seen, Trace, replayed
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.compiled import compiled
 
@@ -23,7 +24,7 @@ class Tally:
     Attributes:
         details: What only some policies have, by name, such as conflict misses.
         by_table: Distinct rows and misses of each table, int64 `[tables, 2]`.
-        over_time: Distinct rows and misses of each batch, int64 `[batches, 2]`, in pieces.
+        over_time: Distinct rows and misses of each batch.
     """
 
     by_table: NDArray[np.int64]
@@ -36,7 +37,7 @@ class Tally:
     rows_written_back: int = 0
     overflow_batches: int = 0
     details: Counter[str] = field(default_factory=Counter)
-    over_time: list[Int64s] = field(default_factory=list)
+    over_time: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
@@ -44,21 +45,21 @@ class Tally:
         return cls(np.zeros((len(trace.tables), 2), np.int64))
 
     def count(self, batch: Seen, rows: Int32s, missed: Bools, starts: Int64s) -> None:
-        """Count the rows of batches. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
+        """Count the rows of a batch. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
 
         Args:
-            batch: One, or some that follow one another.
-            rows: Their distinct rows, int32 `[u]`, those of a batch in any order.
+            batch: The batch.
+            rows: Its distinct rows, int32 `[u]`, in any order.
             missed: Whether each was absent, bool `[u]`.
             starts: `Trace.table_starts`.
         """
-        self.batches += batch.batches
+        misses = int(np.count_nonzero(missed))
+        self.batches += 1
         self.lookups += batch.ids.values.size
         self.unique_ids += rows.size
-        self.unique_misses += int(np.count_nonzero(missed))
-        self.over_time.append(np.zeros((batch.batches, 2), np.int64))
-        ends = batch.ends if batch.batches > 1 else np.array([rows.size])  # of one there is no need to find them
-        _count(rows, missed, ends, starts, self.by_table, self.over_time[-1])
+        self.unique_misses += misses
+        self.over_time.append((rows.size, misses))
+        _count(rows, missed, starts, self.by_table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +116,6 @@ class CacheModel(ABC):
     """A row's optimizer state moves with it."""
     state_by_batch: ClassVar[bool] = False
     """State has no cache: backward reads and writes it once for each distinct row, unless it is one number per row."""
-    takes_runs: ClassVar[bool] = False
-    """`step` takes several batches at once: loops over small batches are then compiled."""
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         self.setting = setting
@@ -140,14 +139,14 @@ class CacheModel(ABC):
         """The batch announced longest ago takes its turn; it is counted if there is a tally."""
 
     def count(self, batch: Seen, missed: Bools, tally: Tally) -> int:
-        """Count batches by their distinct rows; what moved is left to the caller. Returns how many were absent.
+        """Count a batch by its distinct rows; what moved is left to the caller. Returns how many were absent.
 
-        `missed`, bool `[u]`: whether each of their rows, as `Seen.unique` has them, was absent.
+        `missed`, bool `[u]`: whether each of its rows, as `Seen.unique` has them, was absent.
         """
         rows, occurrences = batch.unique
         tally.count(batch, rows, missed, self.setting.trace.table_starts)
         tally.lookup_misses += int(occurrences[missed].sum(dtype=np.int64))
-        tally.overflow_batches += int(np.count_nonzero(np.diff(batch.ends, prepend=0) > self.slots))
+        tally.overflow_batches += int(rows.size > self.slots)
         return int(np.count_nonzero(missed))
 
     def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
@@ -155,6 +154,47 @@ class CacheModel(ABC):
         each = row.weights + (row.state if self.moves_state and not self.state_by_batch else 0)
         state = row.state * tally.unique_ids if self.state_by_batch and not row.rowwise else 0
         return tally.rows_fetched * each + state, tally.rows_written_back * each + state
+
+
+class Replay:
+    """A replay of a fresh model, which is handed the batches of its span in order.
+
+    Attributes:
+        tally: What was counted so far.
+        seconds: Spent in the model.
+    """
+
+    def __init__(self, model: CacheModel) -> None:
+        self.model = model
+        self.tally = Tally.of(model.setting.trace)
+        self.seconds = 0.0
+        self._waiting: deque[Seen] = deque()
+
+    def take(self, batch: Seen) -> None:
+        """Announce a batch; the one announced longest ago is stepped once the model has looked ahead as far as it does.
+
+        Raises:
+            CannotReplay: the modelled system would have refused or failed.
+        """
+        start = time.perf_counter()
+        self.model.announce(batch)
+        self._waiting.append(batch)
+        if len(self._waiting) > self.model.look_ahead:
+            self._step()
+        self.seconds += time.perf_counter() - start
+
+    def finish(self) -> Tally:
+        """Step what waits behind the last batch. Raises as `take` does."""
+        start = time.perf_counter()
+        while self._waiting:
+            self._step()
+        self.seconds += time.perf_counter() - start
+        return self.tally
+
+    def _step(self) -> None:
+        batch = self._waiting.popleft()
+        counted = batch.number >= self.model.setting.span.counted_from
+        self.model.step(batch, self.tally if counted else None)
 
 
 def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: None) -> Tally:
@@ -167,44 +207,20 @@ def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: N
     Raises:
         CannotReplay: the modelled system would have refused or failed.
     """
-    trace, span = model.setting.trace, model.setting.span
-    tally = Tally.of(trace)
-    waiting: deque[Seen] = deque()
-
-    def step() -> None:
-        batch = waiting.popleft()
-        model.step(batch, tally if batch.number >= span.counted_from else None)
-        on_batches(batch.batches)
-
-    at_once = run_length(trace) if model.takes_runs else 1
-    for batch in replayed(trace, 0, span.stop, at_once=at_once, cut=span.counted_from):
-        model.announce(batch)
-        waiting.append(batch)
-        if len(waiting) > model.look_ahead:
-            step()
-    while waiting:
-        step()
-    return tally
+    one = Replay(model)
+    for batch in replayed(model.setting.trace, 0, model.setting.span.stop):
+        one.take(batch)
+        on_batches(1)
+    return one.finish()
 
 
 @compiled
-def table_of(row, starts, table):
-    """The table of a row; that of the row before is where to look first."""
-    while row < starts[table]:
-        table -= 1
-    while table + 1 < starts.size and row >= starts[table + 1]:
-        table += 1
-    return table
-
-
-@compiled
-def _count(rows, missed, ends, starts, by_table, by_batch):
-    begin = table = 0
-    for batch in range(ends.size):
-        for i in range(begin, ends[batch]):
-            table = table_of(rows[i], starts, table)
-            by_table[table, 0] += 1
-            by_table[table, 1] += missed[i]
-            by_batch[batch, 1] += missed[i]
-        by_batch[batch, 0] = ends[batch] - begin
-        begin = ends[batch]
+def _count(rows, missed, starts, by_table):
+    table = 0
+    for i in range(rows.size):
+        while rows[i] < starts[table]:  # the table of the row before is where to look first
+            table -= 1
+        while table + 1 < starts.size and rows[i] >= starts[table + 1]:
+            table += 1
+        by_table[table, 0] += 1
+        by_table[table, 1] += missed[i]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.trace import Seen, Trace, once_per_trace
+from suite.simulate.trace import Seen, Trace
 from systems.freq_cache.cache.plan import Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
@@ -123,9 +123,8 @@ class _Ram:
 def _policy_of(name: str, trace: Trace) -> Policy:
     if name == "lru":
         return LRU()
-    return LFU(trace.rows) if name == "lfu" else _static(trace)
+    return LFU(trace.rows) if name == "lfu" else trace.once(_static)
 
 
-@once_per_trace
 def _static(trace: Trace) -> StaticFrequency:
     return StaticFrequency(trace.frequencies())

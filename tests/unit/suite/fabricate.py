@@ -89,6 +89,8 @@ def measurement(
     overflow_batches: int = 0,
     allocated_bytes: int = int(1.25 * GB),
     alone_steps_per_s: float | None = None,
+    anatomy: dict[str, int] | None = None,
+    exact: bool = True,
     plain_table: str = "full_gpu",
 ) -> Measurement:
     """AUROC grows from 0.5 to `auroc` in a straight line, looked at four times."""
@@ -99,6 +101,7 @@ def measurement(
         same_kernel_as=same_kernel_as,
         plain_table=plain_table,
         prior_knowledge=prior_knowledge,
+        exact=exact,
         timing=Timing(
             data_s_per_step=0.01,
             batches_made="by the training process, before the clock",
@@ -132,7 +135,9 @@ def measurement(
             device_used_bytes=3 * GB if on_gpu else None,
             host_peak_rss_bytes=int(18.5 * GB),
             host_baseline_rss_bytes=GB,
-            anatomy_bytes={"device/rows": 172_000_000, "device/state": 1_350_000, "host/rows": 17 * GB},
+            anatomy_bytes={"device/rows": 172_000_000, "device/state": 1_350_000, "host/rows": 17 * GB}
+            if anatomy is None
+            else anatomy,
         ),
         traffic=Traffic(
             steps=min(10, cell.counted_steps),

@@ -11,6 +11,7 @@ import pytest
 RECORD = json.loads(Path(independent_check.__file__).with_suffix(".json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", independent_check.STREAMS)
 def test_our_misses_are_those_of_the_record_and_of_libcachesim(stream):
     points = [point for point in RECORD["points"] if point["stream"] == stream]

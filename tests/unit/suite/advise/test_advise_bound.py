@@ -3,16 +3,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from advise_scenes import PowerTrace, case
+from advise_scenes import case
 
-from suite.advise.bound import EXAMPLES, Counts, Hardware, LeastSeconds, NoBound, Replays, least_seconds, load_hardware
+from suite.advise.bound import EXAMPLES, Hardware, LeastSeconds, counts_of, least_seconds, load_hardware
 from suite.records.command_line import BadOption
 from suite.simulate.models import registry as models
-from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.models.model import Setting, Span, Tally, replay
+from suite.simulate.options import open_trace
 from systems.registry import Variant
 
-COUNTS = Counts(distinct=100, fetched=30, written_back=20, misses=30)
+COUNTS = Tally(np.zeros((3, 2), np.int64), batches=2, unique_ids=200, rows_fetched=60, rows_written_back=40)
 SPAN = Span(counted_from=2, stop=6)
 
 
@@ -34,7 +36,7 @@ def _least(system: str, hardware: Hardware | None = None, *, tf32: bool = False,
 
 
 def test_resident_rows_cross_the_device_memory_and_no_link() -> None:
-    found, of = _least("full_gpu"), case("full_gpu").shape
+    found, of = _least("full_gpu"), case("full_gpu")
     assert (found.link_in, found.link_out) == (0, 0)
     assert found.flops == pytest.approx(of.dense_flops / 1e6)
     model = 2 * 4 * (of.activation_values + of.dense_parameters)
@@ -42,30 +44,22 @@ def test_resident_rows_cross_the_device_memory_and_no_link() -> None:
     assert _least("full_gpu", optimizer="adagrad").device_memory == pytest.approx((model + 2 * 100 * 128) / 1e6)
 
 
-def test_rows_in_place_cross_the_link_once_each_way() -> None:
-    found = _least("fbgemm_uvm")
-    assert found.link_in == found.link_out == pytest.approx(100 * 64 / 5e5)
-    rowwise = _least("fbgemm_uvm", optimizer="rowwise_adagrad")
-    assert rowwise.link == found.link  # its state is on the device
-    assert _least("fbgemm_uvm", optimizer="adagrad").link == pytest.approx(100 * 128 / 5e5)
-
-
-def test_own_cache_moves_records_in_the_type_that_the_host_keeps() -> None:
-    found = _least("freq_cache", optimizer="rowwise_adagrad")
-    assert (found.link_in, found.link_out) == (pytest.approx(30 * 68 / 5e5), pytest.approx(20 * 68 / 5e5))
-    narrow = _least("freq_cache[slow_rows=fp16]", optimizer="rowwise_adagrad")
-    assert narrow.link_in == pytest.approx(30 * (2 * 16 + 4) / 5e5)
-
-
-def test_device_cache_leaves_pointwise_state_uncached() -> None:
-    plain = _least("fbgemm_uvm_caching")
-    assert (plain.link_in, plain.link_out) == (pytest.approx(30 * 64 / 5e5), pytest.approx(20 * 64 / 5e5))
-    assert _least("fbgemm_uvm_caching", optimizer="adagrad").link_in == pytest.approx((30 + 100) * 64 / 5e5)
-
-
-def test_where_the_host_pools_vectors_and_gradients_cross() -> None:
-    found = _least("cpu_embeddings")
-    assert found.link_in == found.link_out == pytest.approx(4 * 64 * 3 * 16 / 5e5)
+@pytest.mark.parametrize(
+    ("system", "optimizer", "to_device", "to_host"),
+    [
+        ("fbgemm_uvm", "sgd", 100 * 64, 100 * 64),
+        ("fbgemm_uvm", "rowwise_adagrad", 100 * 64, 100 * 64),  # its state is on the device
+        ("fbgemm_uvm", "adagrad", 100 * 128, 100 * 128),
+        ("freq_cache", "rowwise_adagrad", 30 * 68, 20 * 68),
+        ("freq_cache[slow_rows=fp16]", "rowwise_adagrad", 30 * (2 * 16 + 4), 20 * (2 * 16 + 4)),
+        ("fbgemm_uvm_caching", "sgd", 30 * 64, 20 * 64),
+        ("fbgemm_uvm_caching", "adagrad", (30 + 100) * 64, (20 + 100) * 64),  # state is not cached
+        ("cpu_embeddings", "sgd", 4 * 64 * 3 * 16, 4 * 64 * 3 * 16),  # pooled vectors and their gradients
+    ],
+)
+def test_what_a_system_moves_crosses_the_link(system: str, optimizer: str, to_device: int, to_host: int) -> None:
+    found = _least(system, optimizer=optimizer)
+    assert (found.link_in, found.link_out) == (pytest.approx(to_device / 5e5), pytest.approx(to_host / 5e5))
 
 
 def test_the_busiest_path_bounds_the_step() -> None:
@@ -80,25 +74,13 @@ def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
     assert _least("full_gpu", _machine(tf32_flops=None), tf32=True).flops == plain.flops
 
 
-def test_system_without_a_model_has_no_bound() -> None:
-    with pytest.raises(NoBound, match=r"what hashed moves has no model here: run_bench\.py measures it"):
-        least_seconds(case("hashed", device="cuda"), COUNTS, _machine(), tf32=False)
-
-
-# counts
-
-
 def test_cache_is_replayed_with_its_policy_its_look_ahead_and_its_slots() -> None:
-    trace = PowerTrace(batches=6)
-    found = Replays(trace, SPAN).counts(case("freq_cache[look_ahead=2,policy=lru,tier=file]"))
+    trace = open_trace(workload="avazu", scale="smoke", batch_size=64)
+    found = counts_of(case("freq_cache[look_ahead=2,policy=lru,tier=file]"), trace, SPAN)
     model = Variant("freq_cache", (("policy", "lru"), ("look_ahead", "2")))
     tally = replay(models.build(model, Setting(trace=trace, span=SPAN, slots=410)))
-    assert found.misses == tally.unique_misses / 4
-    assert (found.fetched, found.written_back) == (tally.rows_fetched / 4, tally.rows_written_back / 4)
-    assert 0 < found.misses < found.distinct < 192
-
-
-# files
+    assert 0 < found.unique_misses == tally.unique_misses < found.unique_ids
+    assert (found.rows_fetched, found.rows_written_back) == (tally.rows_fetched, tally.rows_written_back)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -117,28 +99,21 @@ def test_examples_are_complete_and_every_figure_has_a_source(name: str) -> None:
         ({"memory_gb_per_s": "fast"}, "memory_gb_per_s: Input should be a valid number"),
         ({"colour": "green"}, "colour: Extra inputs are not permitted"),
         ({"sources": {}}, "sources: "),
-    ],
-)
-def test_wrong_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    content = load_hardware("a100").model_dump(mode="json") | changes
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
-    with pytest.raises(BadOption) as refused:
-        load_hardware(str(path))
-    assert message in str(refused.value)
-    assert "a JSON file like suite/advise/hardware/a100.json" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, r"--hardware .*mine.json: No such file or directory: give a100, h100, h200, or a JSON"),
         (b"[1]", "mine.json: the file: Input should be an object"),
         (b"\xff\xfe\x00", "mine.json: the file: Invalid JSON"),
+        (None, "mine.json: No such file or directory: give a100, h100, h200, or a JSON file like suite/advise/"),
     ],
 )
-def test_unreadable_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "mine.json").write_bytes(content)
-    with pytest.raises(BadOption, match=message):
-        load_hardware(str(tmp_path / "mine.json"))
+def test_a_file_that_describes_no_machine_is_named_with_the_field(
+    tmp_path: Path, changes: dict[str, object] | bytes | None, message: str
+) -> None:
+    path = tmp_path / "mine.json"
+    if isinstance(changes, dict):
+        content = load_hardware("a100").model_dump(mode="json") | changes
+        path.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+    elif changes is not None:
+        path.write_bytes(changes)
+    with pytest.raises(BadOption) as refused:
+        load_hardware(str(path))
+    assert str(refused.value).startswith("--hardware ")
+    assert message in str(refused.value)

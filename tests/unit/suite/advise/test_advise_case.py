@@ -1,8 +1,8 @@
-"""Bytes of a case are those of the live system, its shape's those of the live model."""
+"""Bytes of a case are those of the live system, those of its dense part those of the live model."""
 
 import pytest
 import torch
-from advise_scenes import case, shape
+from advise_scenes import case
 from torch.utils.flop_counter import FlopCounterMode
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
@@ -25,6 +25,7 @@ def test_resident_tables_weigh_what_the_live_ones_do(system: str, tier: Tier, op
     live = registry.load(Variant.parse(system))(found.spec).memory()
     assert sum(live.values()) == _embeddings(found.device_bytes)
     assert {place for place, _ in live} == {tier}
+    assert found.host_bytes == 0  # on a CPU they compute where they lie
 
 
 @pytest.mark.parametrize("budget", [CacheRatio(ratio=0.25), DeviceBytes(total_bytes=25_000)])
@@ -47,39 +48,23 @@ def test_budget_too_small_leaves_no_slots_and_says_so() -> None:
     assert "too small" in found.support.reason
 
 
-def test_uvm_on_a_gpu_keeps_rows_on_the_host() -> None:
+def test_on_a_gpu_rows_stay_on_the_host_and_ids_go_where_a_system_wants_them() -> None:
     plain = case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad")
     assert plain.device_bytes["row-wise state of all rows"] == 4 * 820
+    assert plain.host_bytes == case("cpu_embeddings", device="cuda").host_bytes == 820 * 64
     cached = case("fbgemm_uvm_caching", device="cuda", budget=CacheRatio(ratio=0.25))
     assert cached.slots == 32 * 7  # 205 rows in whole sets of 32
     assert cached.device_bytes["cached rows"] == cached.slots * (16 * 4 + 16)
     assert cached.device_bytes["index and row-wise state of all rows"] == 4 * 820
-
-
-def test_model_weighs_parameters_gradients_and_activations() -> None:
-    plain, adaptive = shape(), shape(optimizer="adam")
-    assert adaptive.model_bytes - plain.model_bytes == 2 * 4 * plain.dense_parameters
-    assert plain.model_bytes == 4 * (plain.dense_parameters + plain.peak_values)
-
-
-def test_rows_that_stay_on_the_host_are_counted_there_alone() -> None:
-    plain = case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad")
-    assert plain.host_bytes == 820 * 64
-    assert case("fbgemm_uvm").host_bytes == 0  # on a CPU they compute where they lie
-    assert case("cpu_embeddings", device="cuda").host_bytes == 820 * 64
-
-
-def test_ids_are_on_the_device_where_a_system_wants_them_there() -> None:
     assert case("freq_cache[policy=lru]", device="cuda").beside_bytes["ids of two batches"] == 0
-    assert case("full_gpu", device="cpu").beside_bytes["ids of two batches"] == 0
-    of = case("fbgemm_uvm", device="cuda")
-    ids = 2 * 8 * (3 * of.batch_lookups)  # with lengths and offsets of bags of one
-    assert of.beside_bytes == {"model and activations": of.shape.model_bytes, "ids of two batches": ids}
+    # with lengths and offsets of bags of one
+    assert plain.beside_bytes["ids of two batches"] == 2 * 8 * (3 * plain.batch_lookups)
 
 
 def test_parameters_and_flops_are_those_that_torch_counts() -> None:
-    of = shape(bottom_mlp=(64, 32), top_mlp=(64, 32, 1), dense_columns=13)
-    names = [f"table {number}" for number in range(of.tables)]
+    sizes = {"bottom_mlp": (64, 32), "top_mlp": (64, 32, 1), "dense_columns": 13}
+    of = case(**sizes)
+    names = [name for name, _ in of.tables]
     rows = torch.rand(64, 48, requires_grad=True)
 
     class Given(torch.nn.Module):
@@ -92,8 +77,7 @@ def test_parameters_and_flops_are_those_that_torch_counts() -> None:
         def forward(self, _: object) -> KeyedTensor:
             return KeyedTensor(names, [16] * 3, rows)
 
-    sizes = of.model_dump(include={"dense_columns", "embedding_dim", "bottom_mlp", "top_mlp"})
-    model = build_dlrm(Given(), seed=0, device=torch.device("cpu"), **sizes)
+    model = build_dlrm(Given(), seed=0, device=torch.device("cpu"), embedding_dim=16, **sizes)
     assert of.dense_parameters == sum(parameter.numel() for parameter in model.parameters())
     features = KeyedJaggedTensor.from_offsets_sync(names, torch.zeros(192, dtype=torch.int64), torch.arange(193))
     with FlopCounterMode(display=False) as counter:

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from suite.advise.advise import Advice, _published
+from suite.advise.advise import Advice, published_rate
 from suite.advise.case import Case
 from suite.advise.command import advise_command
 from suite.run.cell.feed import open_workload
@@ -37,8 +37,10 @@ def test_described_machine_bounds_every_step(monkeypatch: pytest.MonkeyPatch) ->
     result = _run(*options)
     assert result.exit_code == 0, result.output
     assert re.search(r"^replaying ids: \d+ of \d+", result.stderr, re.MULTILINE)
-    assert "bounds for NVIDIA A100" in " ".join(result.stdout.split())
-    assert "It is no prediction: run_bench.py measures." in " ".join(result.stdout.split())
+    assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 80
+    words = " ".join(result.stdout.split())
+    assert "bounds for NVIDIA A100" in words and "It is no prediction: run_bench.py measures." in words
+    assert {"compute", "ms", "link", "bound", "it/s"} <= set(words.split()) and "…" not in words
     advice = _advice(*options)
     assert advice.budget_bytes == 3 * 2**20
     for row in advice.rows:
@@ -55,29 +57,24 @@ def test_without_described_hardware_bytes_alone_are_told_and_nothing_is_replayed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("suite.advise.bound.replay", lambda *_: pytest.fail("it was replayed"))
-    result = _run("--workload", "avazu", "--scale", "smoke")
-    assert result.exit_code == 0, result.output
-    assert "bound it/s" not in " ".join(result.stdout.split())
-    rows = _advice("--workload", "avazu", "--scale", "smoke").rows
-    assert {row.least_s for row in rows} == {None}
+    options = ("--workload", "avazu", "--scale", "smoke", "--device-memory", "1kB")
+    shown = _run(*options).stdout
+    assert "bound it/s" not in " ".join(shown.split())
+    assert "too big" in shown
+    rows = _advice(*options).rows
+    assert {(row.least_s, row.fits) for row in rows} == {(None, False)}
     full, cached = (next(row for row in rows if row.system == name) for name in ("full_gpu", "freq_cache"))
     assert sum(cached.device_bytes.values()) < sum(full.device_bytes.values())
     assert cached.host_bytes > full.host_bytes == 0
 
 
-def test_what_does_not_fit_is_said() -> None:
-    advice = _advice(*GPU, "--device-memory", "1kB")
-    assert not any(row.fits for row in advice.rows)
-    assert "too big" in _run(*GPU, "--device-memory", "1kB").stdout
-
-
 def test_systems_without_a_model_are_named_with_the_reason() -> None:
-    result = _run(*GPU, "--systems", "hashed,hot_split")
-    assert result.exit_code == 0, result.output
-    said = " ".join(result.stdout.split())
-    assert "hot_split: what hot_split takes at each size has no model here: run_bench.py measures it" in said
-    assert "hashed: what hashed moves has no model here: run_bench.py measures it" in said
-    (row,) = _advice(*GPU, "--systems", "hashed,hot_split").rows  # its bytes are known
+    advice = _advice(*GPU, "--systems", "hashed,hot_split")
+    assert advice.refused == {
+        "hashed": "what hashed moves has no model here: run_bench.py measures it",
+        "hot_split": "what hot_split takes at each size has no model here: run_bench.py measures it",
+    }
+    (row,) = advice.rows  # its bytes are known
     assert (row.system, row.least_s) == ("hashed", None)
 
 
@@ -97,7 +94,7 @@ def test_published_rates_stand_beside_the_system_that_moves_the_same_rows(
     setting = {"scale": "full", "batch_size": 16384, "cache_ratio": "0.01"} | changes
     options = Options(systems=system, workloads="criteo_kaggle", **setting)
     cell = plan_cells(options, device="cuda", host_bytes=1 << 40)[0][0]
-    assert _published(cell, Case.of(cell, open_workload(cell))) == published
+    assert published_rate(Case.of(cell, open_workload(cell))) == published
 
 
 def test_what_was_decided_for_the_user_is_told(tmp_path: Path) -> None:
@@ -133,12 +130,3 @@ def test_wrong_option_is_named(arguments: tuple[str, ...], message: str) -> None
     result = _run("--scale", "smoke", *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
-
-
-def test_tables_hold_in_80_columns() -> None:
-    lines = _run(*GPU, "--device-memory", "6MiB", "--cache-ratio", "0.3").stdout.splitlines()
-    assert max(len(line.rstrip()) for line in lines) <= 80
-    words = " ".join(" ".join(lines).split())
-    assert "…" not in words
-    for head in ("compute ms", "link ms", "bound it/s"):
-        assert set(head.split()) <= set(words.split())

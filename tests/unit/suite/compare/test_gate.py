@@ -35,26 +35,27 @@ def test_noise_never_fails(tmp_path):
     assert found.noisy == ("cache x criteo_kaggle",)
 
 
-@pytest.mark.parametrize("status", [Status.CRASHED, Status.UNSUPPORTED])
-def test_cell_that_is_no_longer_ok_fails(tmp_path, status):
-    before = [*rounds("cache", STEADY), *rounds("other", STEADY)]
-    found = verdict(tmp_path, before, [record("cache", status=status), *later("other", STEADY)])
+WRONG = {"checked": verification(passed=False, difference=0.3), "status": Status.WRONG_ANSWER}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "failure"),
+    [
+        (rounds("cache", STEADY), [record("cache", status=Status.CRASHED)], "ok in RUN_A, crashed in RUN_B"),
+        (rounds("cache", STEADY), [record("cache", status=Status.UNSUPPORTED)], "ok in RUN_A, unsupported in RUN_B"),
+        (rounds("cache", STEADY), later("cache", STEADY, **WRONG), "ok in RUN_A, wrong_answer in RUN_B"),
+        (rounds("cache", STEADY), [], "ok in RUN_A, missing from RUN_B"),
+        (
+            rounds("cache", STEADY, status=Status.CRASHED, phase="turns"),
+            later("cache", STEADY, **WRONG),
+            "verified in RUN_A, not in RUN_B",
+        ),
+    ],
+)
+def test_cell_that_is_no_longer_ok_verified_or_there_fails(tmp_path, before, after, failure):
+    found = verdict(tmp_path, [*before, *rounds("other", STEADY)], [*after, *later("other", STEADY)])
     assert found.exit_code == 1
-    assert found.failures == (f"cache x criteo_kaggle: ok in RUN_A, {status} in RUN_B",)
-
-
-def test_cell_that_is_no_longer_verified_fails(tmp_path):
-    wrong = {"checked": verification(passed=False, difference=0.3), "status": Status.WRONG_ANSWER}
-    found = verdict(tmp_path / "ok", rounds("cache", STEADY), later("cache", STEADY, **wrong))
-    assert found.failures == ("cache x criteo_kaggle: ok in RUN_A, wrong_answer in RUN_B",)
-    crashed = rounds("cache", STEADY, status=Status.CRASHED, phase="turns")
-    found = verdict(tmp_path / "crashed", crashed, later("cache", STEADY, **wrong))
-    assert found.failures == ("cache x criteo_kaggle: verified in RUN_A, not in RUN_B",)
-
-
-def test_cell_that_was_ok_and_is_missing_fails(tmp_path):
-    found = verdict(tmp_path, [*rounds("cache", STEADY), *rounds("gone", STEADY)], later("cache", STEADY))
-    assert found.failures == ("gone x criteo_kaggle: ok in RUN_A, missing from RUN_B",)
+    assert found.failures == (f"cache x criteo_kaggle: {failure}",)
 
 
 def test_cell_that_never_was_ok_fails_nothing(tmp_path):

@@ -1,33 +1,27 @@
 import pytest
-from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, run_at
+from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later
 
-from suite.compare.compare import compare
-from suite.compare.runs import NoComparison, read_run
-from tests.unit.suite.fabricate import record, rounds
+from suite.compare.runs import NoComparison
+from tests.unit.suite.fabricate import rounds
 
 
 def labels(found, in_run="both") -> list[str]:
     return found.cells.loc[found.cells["in_run"] == in_run, "label"].to_list()
 
 
-def test_cells_are_matched_by_their_whole_configuration(tmp_path):
-    small, large = {"batch_size": 1024}, {"batch_size": 4096}
+def test_cells_are_matched_by_their_whole_configuration_but_for_where_the_data_lie(tmp_path):
+    small, large = ({"batch_size": size, "data": "real", "data_digest": "feed"} for size in (1024, 4096))
     found = compared(
         tmp_path,
-        [*rounds("cache", STEADY, setting=small), *rounds("cache", STEADY, setting=large)],
-        [*later("cache", STEADY, setting=large), *later("cache", STEADY, setting={"batch_size": 2048})],
+        [*rounds("cache", STEADY, setting=small), *rounds("cache", STEADY, setting=large | {"data_dir": "/a"})],
+        [
+            *later("cache", STEADY, setting=large | {"data_dir": "/b"}),
+            *later("cache", STEADY, setting=small | {"batch_size": 2048}),
+        ],
     )
     assert labels(found) == ["cache x criteo_kaggle, batch size 4096"]
     assert labels(found, "left_only") == ["cache x criteo_kaggle, batch size 1024"]
     assert labels(found, "right_only") == ["cache x criteo_kaggle, batch size 2048"]
-
-
-def test_where_the_data_lie_does_not_tell_cells_apart(tmp_path):
-    settings = [{"data": "real", "data_digest": "feed", "data_dir": where} for where in ("/a", "/b")]
-    found = compared(
-        tmp_path, rounds("cache", STEADY, setting=settings[0]), later("cache", STEADY, setting=settings[1])
-    )
-    assert labels(found) == ["cache x criteo_kaggle"]
 
 
 def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
@@ -44,27 +38,10 @@ def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
     ]
 
 
-def test_two_machines_are_compared_with_a_warning(tmp_path):
-    found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, where=OTHER_MACHINE))
+def test_two_machines_are_compared_with_a_warning_and_refused_within_one_run(tmp_path):
+    found = compared(tmp_path / "two", rounds("cache", STEADY), later("cache", STEADY, where=OTHER_MACHINE))
     assert labels(found) == ["cache x criteo_kaggle"]
     assert any("of machines, not of code" in warning for warning in found.warnings)
-
-
-def test_cells_of_several_machines_in_one_run_are_refused(tmp_path):
     mixed = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
     with pytest.raises(NoComparison, match=r"RUN_B: .* has cells of several machines, .*; give each machine's records"):
-        compared(tmp_path, rounds("cache", STEADY), mixed)
-
-
-def test_the_same_records_twice_are_refused(tmp_path):
-    root = run_at(tmp_path, rounds("cache", STEADY))
-    with pytest.raises(NoComparison, match="the same records"):
-        compare(read_run("RUN_A", root), read_run("RUN_B", root / "records"))
-
-
-def test_nothing_in_common_names_the_cells_that_each_has(tmp_path):
-    before = [record("cache"), record("other", setting={"workload": "avazu"})]
-    after = [record("other"), record("cache", setting={"workload": "avazu"})]
-    message = r"they differ in cache x criteo_kaggle, other x avazu against cache x avazu, other x criteo_kaggle;"
-    with pytest.raises(NoComparison, match=message):
-        compared(tmp_path, before, after)
+        compared(tmp_path / "mixed", rounds("cache", STEADY), mixed)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from matplotlib.container import ErrorbarContainer
 
-from suite.records.record import Status
 from suite.simulate.results import Configuration, SimulatedRow, SimulatedTraffic, Simulation, Stream
 from tests.unit.suite import fabricate
-from tests.unit.suite.report.report_scenes import with_memory
 
 GB = fabricate.GB
 
@@ -55,36 +53,6 @@ def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady
     )  # fmt: skip
 
 
-def stress():
-    """Twelve systems with long names on three datasets, on a GPU, with a failure."""
-    names = [
-        "reference", "full_gpu", "no_embeddings",
-        *(f"freq_cache[look_ahead={n},policy={policy},row_type=fp16]" for n in (0, 64) for policy in ("lfu", "static")),
-        "fbgemm_uvm", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching",
-        "my_package.systems.caching:MyVeryOwnCache",
-        "torchrec_uvm",
-    ]  # fmt: skip
-    assert len(names) == 12
-    records = []
-    for order, workload in enumerate(("criteo_kaggle", "avazu", "criteo_1tb")):
-        for number, name in enumerate(names):
-            speed = fabricate.BASELINE * (1 if name == "full_gpu" else 0.9 - 0.05 * number - 0.02 * order)
-            failed = name == "torchrec_uvm" and workload == "avazu"
-            made = fabricate.rounds(
-                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload}, prior_knowledge="nothing",
-                **({"status": Status.OOM_DEVICE, "reason": "full", "phase": "build"} if failed else {}),
-            )  # fmt: skip
-            if not failed:
-                anatomy = {
-                    f"{tier}/{purpose}": (number + 1) * size
-                    for tier, size in (("device", GB // 8), ("host", GB), ("disk", 3 * GB))
-                    for purpose in ("rows", "state", "index", "staging")
-                }
-                made = with_memory(made, anatomy_bytes=anatomy)
-            records += made
-    return records
-
-
 def axes_of(figure, title):
     return next(axes for axes in figure.axes if axes.get_title().startswith(title) and axes.get_visible())
 
@@ -104,8 +72,8 @@ def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
             ("torchrec_uvm", 0.5, {"host/rows": GB}),
             ("no_embeddings", 2, {}),
         ):
-            made = fabricate.rounds(name, [share * fabricate.BASELINE] * 3, setting=setting, noise=noise)
-            records += with_memory(made, anatomy_bytes=anatomy)
+            speeds = [share * fabricate.BASELINE] * 3
+            records += fabricate.rounds(name, speeds, setting=setting, noise=noise, anatomy=anatomy)
     return records
 
 

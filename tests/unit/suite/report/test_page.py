@@ -9,8 +9,6 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.report.page import page
@@ -19,7 +17,6 @@ from suite.report.sheets import sheets
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records
 from tests.unit.suite.fabricate import cpu_run, gpu_run, shuffled
 
-STYLE = (Path(__file__).resolve().parents[4] / "suite" / "report" / "page.css").read_text(encoding="utf-8")
 SVG = (
     '<?xml version="1.0"?><!DOCTYPE svg><svg><defs><clipPath id="clip"/></defs>'
     '<g clip-path="url(#clip)"/><use href="#clip"/></svg>'
@@ -92,24 +89,3 @@ def test_markup_in_names_and_reasons_is_text() -> None:
     assert MARKUP not in text and SCRIPT not in text
     assert MARKUP in unescape(text) and SCRIPT in unescape(text)
     assert "img" not in Elements(text).names
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_stands_out_from_its_ground_in_both_schemes(scheme: int) -> None:
-    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\);", STYLE)
-    colours = {name: both[scheme] for name, *both in found}
-    for front in ("text", "accent", "quiet"):
-        for back in ("ground", "panel"):
-            assert contrast(colours[front], colours[back]) >= 4.5, (front, back)
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG 2.2, contrast ratio of two sRGB colours."""
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -13,7 +13,7 @@ from suite.records.record import Record
 from suite.records.store import RecordStore
 from suite.report.command import report_command
 from suite.report.publish import read
-from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record
+from tests.unit.suite.fabricate import gpu_run, record
 
 app = typer.Typer()
 app.command()(report_command)
@@ -100,24 +100,6 @@ def test_of_two_files_with_one_key_the_newer_record_counts_in_any_order(tmp_path
         assert source.files == {newer.key: RecordStore(roots[1]).path(newer)}
 
 
-@pytest.mark.slow
-def test_two_machines_never_share_a_table_and_that_is_said(tmp_path: Path) -> None:
-    other = environment().model_copy(update={"machine": "another", "gpu": "NVIDIA A100-SXM4-80GB"})
-    runs = [stored(tmp_path / "a", [record("a")]), stored(tmp_path / "b", [record("full_gpu", where=other)])]
-    runs.append(stored(tmp_path / "c", cpu_run()))
-    result = report("--out", tmp_path / "all", *(word for run in runs for word in ("--records", run)))
-    assert result.exit_code == 0, result.output
-    assert "of 3 machines in 3 comparisons" in result.stdout
-    table = (tmp_path / "all" / "tables" / "comparison.md").read_text()
-    headings = [line for line in table.splitlines() if line.startswith("## ") and "published" not in line]
-    assert len(headings) == 3
-    assert sum("A100" in heading for heading in headings) == 1
-    assert (
-        f"../a/records/{next((tmp_path / 'a' / 'records').iterdir()).name[:10]}"
-        in (tmp_path / "all" / "index.html").read_text()
-    )
-
-
 @pytest.mark.parametrize(
     ("prepare", "arguments", "message"),
     [
@@ -129,11 +111,6 @@ def test_two_machines_never_share_a_table_and_that_is_said(tmp_path: Path) -> No
             "x.json: is not JSON, or cut short",
         ),
         (lambda root: None, ["--out", "{root}/o", "--records", "{root}/no"], "--records: "),
-        (
-            lambda root: stored(root, gpu_run()),
-            ["--out", "{root}", "--simulated", "{root}/none"],
-            "--simulated: ",
-        ),
         (
             lambda root: stored(root, gpu_run()),
             ["--out", "/dev/null/x", "--records", "{root}"],

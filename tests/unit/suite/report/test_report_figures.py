@@ -6,6 +6,7 @@ import pytest
 
 from suite.records.record import Status
 from suite.report.figures import figures
+from suite.report.sheets import paper_sheet
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.figure_scenes import (
@@ -18,6 +19,7 @@ from tests.unit.suite.report.figure_scenes import (
     sweep,
 )
 from tests.unit.suite.report.report_scenes import source
+from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest
 
 
 def test_every_system_has_a_line_over_its_sizes_with_intervals_beside_the_noise_band():
@@ -88,3 +90,22 @@ def test_figures_without_data_are_left_out():
     assert figures(source(resident)) == {}
     nothing = simulation().model_copy(update={"rows": ()})
     assert "miss_ratio" not in figures(source(resident, simulations=(nothing,)))
+
+
+def test_rows_on_a_drive_have_a_figure_of_their_own_and_no_place_among_others():
+    small = contest(512 * MIB, ours=(0.8, 0.4), mapped=(0.12, 0.06))
+    large = [run for run in contest(2 * GIB) if run.cell.system != "rocksdb_table"]
+    given = source([*small, *contest(), *large])
+    drawn = figures(given)
+    assert list(drawn) == ["throughput_by_budget"]
+    whole, alone = drawn["throughput_by_budget"].axes
+    for axes in (whole, alone):
+        assert line(axes, "full_ram").get_ydata() == [1, 1]
+    points = drawn_points(whole)
+    assert points.keys() == {OURS, "mapped_table", "rocksdb_table"}
+    assert [point[:2] for point in points[OURS]] == [
+        (budget, pytest.approx(ratio)) for budget, ratio in ((512 * MIB, 0.8), (GIB, 0.95), (2 * GIB, 0.95))
+    ]
+    assert points[OURS][1][2:] == pytest.approx((0.95 * 0.9755, 0.95 * 1.0252), rel=1e-3)
+    assert len(points["rocksdb_table"]) == 2
+    assert paper_sheet(given.groups).tables == ()

@@ -10,19 +10,16 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record, Status
 from suite.report.sheets import sheets
-from suite.tables.sheet import Sheet, to_csv, to_markdown
+from suite.tables.sheet import Sheet
 from tests.unit.suite.fabricate import (
     BASELINE,
-    cpu_run,
     environment,
     gpu_run,
     optimum,
     record,
     rounds,
-    shuffled,
 )
 from tests.unit.suite.report.report_scenes import lines_of, only_table, unverified
-from tests.unit.suite.tables.disk_scenes import contest
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMES = ["comparison", "paper"]
@@ -55,14 +52,6 @@ def test_sheets_come_in_reading_order_and_the_empty_ones_not_at_all():
     assert list(made([])) == ["comparison"]
     failed = [record("a", status=Status.CRASHED, reason="boom", phase="build")]
     assert list(made(failed)) == ["comparison", "paper"]
-
-
-def test_order_of_records_does_not_matter():
-    records = [*gpu_run(), *cpu_run(), *contest(), record("a", where=environment(machine="another"))]
-    once, again = (sheets(group_records(given)) for given in (records, shuffled(records, 1)))
-    for one, other in zip(once, again, strict=True):
-        assert to_markdown(one) == to_markdown(other)
-        assert to_csv(one) == to_csv(other)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -29,13 +29,18 @@ class ListedTrace(Trace):
         self._frequencies = frequencies
 
     @classmethod
-    def of_ids(cls, tables: Sequence[int], batches: Sequence[Sequence[Sequence[int]]]) -> Self:
+    def of_ids(
+        cls,
+        tables: Sequence[int],
+        batches: Sequence[Sequence[Sequence[int]]],
+        frequencies: Sequence[int] | None = None,
+    ) -> Self:
         """Batches given as the ids of each table."""
         starts = np.cumsum([0, *tables[:-1]])
         numbered = [
             [start + np.array(ids, np.int64) for start, ids in zip(starts, batch, strict=True)] for batch in batches
         ]
-        return cls(tables, [np.concatenate(batch) for batch in numbered])
+        return cls(tables, [np.concatenate(batch).tolist() for batch in numbered], frequencies)
 
     @cached_property
     def counts(self) -> list[int]:
@@ -79,14 +84,14 @@ def traces(draw: st.DrawFn, *, most_rows: int = 20, most_ids: int = 8, most_batc
         )
     )
     frequencies = draw(st.lists(st.integers(0, 5), min_size=sum(tables), max_size=sum(tables)))
-    return ListedTrace(tables, [batch.tolist() for batch in ListedTrace.of_ids(tables, batches).batches], frequencies)
+    return ListedTrace.of_ids(tables, batches, frequencies)
 
 
 def skewed_trace(*, tables: Sequence[int], batches: int, samples: int, seed: int = 0) -> ListedTrace:
     """A sample looks one row up in every table; low rows are popular."""
     generator = np.random.default_rng(seed)
     drawn = [[(size * generator.random(samples) ** 4).astype(np.int64) for size in tables] for _ in range(batches)]
-    return ListedTrace(tables, [batch.tolist() for batch in ListedTrace.of_ids(tables, drawn).batches])
+    return ListedTrace.of_ids(tables, drawn)
 
 
 def setting(trace: Trace, slots: int, counted_from: int = 0) -> Setting:
@@ -110,9 +115,7 @@ def assert_counts(model: CacheModel, steps: Sequence[Step], *, overflows: bool =
     assert tally.rows_fetched == sum(step.fetched for step in told)
     assert tally.rows_written_back == sum(step.back for step in told)
     assert tally.overflow_batches == overflows * sum(len(set(batch)) > model.slots for batch in batches)
-    assert [counts for of_run in tally.over_time for counts in of_run.tolist()] == [
-        [len(set(batch)), len(step.missed)] for batch, step in zip(batches, told, strict=True)
-    ]
+    assert tally.over_time == [(len(set(batch)), len(step.missed)) for batch, step in zip(batches, told, strict=True)]
     by_table = np.zeros_like(tally.by_table)
     for batch, step in zip(batches, told, strict=True):
         for row in set(batch):

@@ -12,7 +12,7 @@ from suite.records.command_line import BadOption
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
-from suite.simulate.planner_inputs import CountedCache, CountedRun, beside, check_counted
+from suite.simulate.planner_inputs import CountedCache, CountedRun, beside
 
 SIZES = [700, 30, 1_500]
 
@@ -45,10 +45,10 @@ def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):
 def test_a_run_longer_than_the_trace_or_of_other_tables_is_refused(trace):
     cache = CountedCache(tables=["t2"], slots=64, uvm_cache_stats=[0] * 6)
     with pytest.raises(BadOption, match="--counted: 21 batches were trained, listed has 20"):
-        check_counted(trace, CountedRun(counted_batches=21, caches=[cache]))
+        beside(trace, CountedRun(counted_batches=21, caches=[cache]))
     other = cache.model_copy(update={"tables": ["t2", "user"]})
     with pytest.raises(BadOption, match="listed has no table user: it has t0, t1, t2"):
-        check_counted(trace, CountedRun(counted_batches=5, caches=[other]))
+        beside(trace, CountedRun(counted_batches=5, caches=[other]))
 
 
 def test_the_command_prints_them(tmp_path):

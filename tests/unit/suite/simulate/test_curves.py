@@ -4,12 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace
 
-from suite.records.command_line import BadOption
 from suite.simulate.curves import LEAST_SAMPLED_ROWS, miss_curves
-from suite.simulate.lru_stacks import RowSample
 from suite.simulate.models.model import Span
 from suite.simulate.trace import SomeTables
-from systems.freq_cache.cache.plan import Ids
 
 
 def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
@@ -93,25 +90,6 @@ def test_a_sample_is_as_near_to_the_exact_curve_as_its_error_says():
     assert sampled.tables[0].share > LEAST_SAMPLED_ROWS / 60_000 * 0.95
 
 
-def test_errors_of_many_traces_are_as_large_as_they_say():
-    """Over traces, the squared deviation is in the mean about the square of the error."""
-    squares = []
-    for seed in range(24):
-        trace = zipf_trace([20_000], batches=24, samples=1_500, seed=seed)
-        span = Span(counted_from=8, stop=24)
-        truth, curve = miss_curves(trace, span).pooled, miss_curves(trace, span, 0.1).pooled
-        squares += [((curve.misses(n) - truth.misses(n)) / curve.error(n)) ** 2 for n in (2_000, 5_000)]
-    assert 0.4 < np.mean(squares) < 2.5
-
-
-def test_a_sample_of_too_few_rows_is_refused_with_one_that_will_do():
-    trace = zipf_trace([2_000], batches=2, samples=10)
-    span = Span(counted_from=0, stop=2)
-    with pytest.raises(BadOption, match=r"--sample: 0.001 of 2,000 rows is too few .* give 0.26"):
-        miss_curves(trace, span, 0.001)
-    assert miss_curves(trace, span, 0.26).pooled.share == pytest.approx(0.26, rel=0.2)
-
-
 def test_curves_stay_right_when_slots_of_a_stack_run_out_and_its_rows_are_numbered_anew():
     trace = zipf_trace([700, 3, 1500], batches=120, samples=600, exponent=0.3)
     span = Span(counted_from=20, stop=trace.length)
@@ -121,21 +99,3 @@ def test_curves_stay_right_when_slots_of_a_stack_run_out_and_its_rows_are_number
         assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
     for slots in (600, 900, 1_400):
         assert counters(curves.tables[2], slots) == least_recent(SomeTables(trace, ["t2"]), slots, span)
-
-
-def test_a_row_is_always_or_never_in_the_sample():
-    sizes = np.array([1_000, 1_000])
-    sample = RowSample(sizes, np.array([0.3, 0.3]), by_table=False)
-    generator = np.random.default_rng(1)
-    number = {}
-    for _ in range(20):
-        values = generator.integers(0, 1_000, 300)
-        for table in (0, 1):
-            starts = np.array([1_000 * table])
-            for value in values:
-                found = sample.of(Ids(np.array([value]), np.array([1]), starts)).tolist()
-                assert number.setdefault((table, int(value)), found) == found
-    assert 400 < sum(map(len, number.values())) < 800
-    # of two lists of ids the answers are those of the single ids, in order
-    both = sample.of(Ids(np.concatenate([values, values]), np.array([300, 600]), np.array([0, 1_000])))
-    assert both.tolist() == [one for table in (0, 1) for value in values for one in number[table, int(value)]]

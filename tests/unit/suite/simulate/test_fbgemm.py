@@ -1,59 +1,42 @@
 """The simulated cache of fbgemm against its kernels retold, and against facts that are known of them."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from brute_force_fbgemm import BruteForceCache, murmur_set
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, setting
 
-from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, set_of, uvm_cache_stats
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, sets_of, uvm_cache_stats
 from suite.simulate.models.model import CannotReplay, RowBytes, Tally, replay
-from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 
 VARIANTS = [("lru", "off"), ("lru", "on"), ("lfu", "off")]
 
 
-class WrittenTrace(ListedTrace):
-    """Batches written out, each a list of ids for every table."""
-
-    def __init__(self, tables: dict[str, int], batches: list[list[list[int]]]) -> None:
-        super().__init__(list(tables.values()), ListedTrace.of_ids(list(tables.values()), batches).batches)
-
-    def numbered(self, index: int) -> list[int]:
-        return np.asarray(self.batches[index]).tolist()
-
-
-def replayed(
-    trace: Trace, *, slots: int, policy: str, prefetch: str = "off", counted_from: int = 0
-) -> tuple[FbgemmCacheModel, Tally]:
-    model = FbgemmCacheModel(setting(trace, slots, counted_from), {"policy": policy, "prefetch": prefetch})
+def replayed(trace: ListedTrace, *, slots: int, policy: str, prefetch: str = "off") -> tuple[FbgemmCacheModel, Tally]:
+    model = FbgemmCacheModel(setting(trace, slots), {"policy": policy, "prefetch": prefetch})
     return model, replay(model)
 
 
-def brute_force(trace: WrittenTrace, *, sets: int, policy: str, prefetch: str) -> BruteForceCache:
-    cache = BruteForceCache(sets=sets, policy=policy, locks_lines=prefetch == "on")
+def assert_equal_counters(trace: ListedTrace, *, slots: int, policy: str, prefetch: str) -> Counter[str]:
+    model, tally = replayed(trace, slots=slots, policy=policy, prefetch=prefetch)
+    cache = BruteForceCache(sets=max(1, -(-slots // 32)), policy=policy, locks_lines=prefetch == "on")
     ahead = int(prefetch == "on")
     for index in range(trace.length + ahead):
         if index < trace.length:
-            cache.prefetch(trace.numbered(index))
+            cache.prefetch(trace.batches[index])
         if index >= ahead and cache.prefetched:
             cache.forward_and_backward()
-    return cache
-
-
-def assert_equal_counters(trace: WrittenTrace, *, slots: int, policy: str, prefetch: str) -> Counter[str]:
-    model, tally = replayed(trace, slots=slots, policy=policy, prefetch=prefetch)
-    cache = brute_force(trace, sets=max(1, -(-slots // 32)), policy=policy, prefetch=prefetch)
     moved = cache.moved
     assert model.cached_rows.tolist() == [[-1 if row is None else row for row in ways] for ways in cache.state]
     assert model.slots == 32 * len(cache.state)
     assert tally.batches == trace.length
-    assert tally.lookups == sum(len(trace.numbered(i)) for i in range(trace.length))
-    assert tally.unique_ids == sum(len(set(trace.numbered(i))) for i in range(trace.length))
+    assert tally.lookups == sum(map(len, trace.batches))
+    assert tally.unique_ids == sum(len(set(batch)) for batch in trace.batches)
     assert cache_miss_counter(tally) == tuple(cache.miss_counter)
     assert tally.lookup_misses == cache.lookup_misses
     assert tally.details["inserted"] == moved["inserted"]
@@ -72,43 +55,37 @@ def assert_equal_counters(trace: WrittenTrace, *, slots: int, policy: str, prefe
     return moved
 
 
-def test_rows_hash_to_the_sets_that_fbgemm_chooses() -> None:
-    """Source: `cache_slot` in fbgemm v1.8.0 `split_embeddings_cache/common.cuh`, computed by hand for these rows."""
-    rows = [0, 1, 2, 5, 900]
-    assert [int(set_of(row, 4)) for row in rows] == [murmur_set(row, 4) for row in rows] == [0, 0, 3, 1, 3]
+@given(rows=st.lists(st.integers(0, 2**31 - 1), min_size=1), sets=st.integers(1, 2**26))
+@example(rows=[0, 1, 2, 5, 900], sets=4)
+def test_rows_hash_to_the_sets_that_fbgemm_chooses(rows: list[int], sets: int) -> None:
+    """Source: `cache_slot` in fbgemm v1.8.0 `split_embeddings_cache/common.cuh`, computed by hand for one list."""
+    found = sets_of(np.array(rows, np.int32), sets).tolist()
+    assert found == [murmur_set(row, sets) for row in rows]
+    if rows == [0, 1, 2, 5, 900] and sets == 4:
+        assert found == [0, 0, 3, 1, 3]
 
 
-@given(row=st.integers(0, 2**31 - 1), sets=st.integers(1, 2**26))
-def test_any_row_hashes_as_integers_of_any_size_would(row: int, sets: int) -> None:
-    assert set_of(row, sets) == murmur_set(row, sets)
+def drawn(rng: np.random.Generator, tables: Sequence[int], sizes: Sequence[int], skew: float) -> list[list[int]]:
+    """So many ids of each table, low ones more often."""
+    return [(rng.random(n) ** skew * rows).astype(int).tolist() for n, rows in zip(sizes, tables, strict=True)]
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> WrittenTrace:
+def traces(draw: st.DrawFn) -> ListedTrace:
     """Few rows that come often, or many more than there is room for; in either case with many equal counts."""
-    tables = {
-        f"t{i}": rows
-        for i, rows in enumerate(draw(st.lists(st.sampled_from([1, 5, 40, 90, 300]), min_size=1, max_size=3)))
-    }
-    seed = draw(st.integers(0, 2**32 - 1))
-    rng = np.random.default_rng(seed)
+    tables = draw(st.lists(st.sampled_from([1, 5, 40, 90, 300]), min_size=1, max_size=3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     skew = draw(st.sampled_from([1.0, 2.0, 4.0]))
-    batches = []
-    for _ in range(draw(st.integers(1, 12))):
-        most = draw(st.sampled_from([0, 3, 40, 120]))
-        sizes = rng.integers(0, most + 1, len(tables))
-        rows_of = tables.values()
-        batches.append(
-            [(rng.random(n) ** skew * rows).astype(int).tolist() for n, rows in zip(sizes, rows_of, strict=True)]
-        )
-    return WrittenTrace(tables, batches)
+    most = draw(st.lists(st.sampled_from([0, 3, 40, 120]), min_size=1, max_size=12))
+    batches = [drawn(rng, tables, rng.integers(0, n + 1, len(tables)).tolist(), skew) for n in most]
+    return ListedTrace.of_ids(tables, batches)
 
 
 @pytest.mark.parametrize(("policy", "prefetch"), VARIANTS)
 @settings(max_examples=30)
 @given(trace=traces(), slots=st.sampled_from([1, 32, 33, 64, 96, 130, 320]))
 def test_every_counter_equals_that_of_the_kernels_retold(
-    policy: str, prefetch: str, trace: WrittenTrace, slots: int
+    policy: str, prefetch: str, trace: ListedTrace, slots: int
 ) -> None:
     assert_equal_counters(trace, slots=slots, policy=policy, prefetch=prefetch)
 
@@ -116,13 +93,9 @@ def test_every_counter_equals_that_of_the_kernels_retold(
 @pytest.mark.parametrize(("policy", "prefetch"), VARIANTS)
 @pytest.mark.parametrize("slots", [64, 320])
 def test_counters_stay_equal_on_a_long_crowded_stream(policy: str, prefetch: str, slots: int) -> None:
-    rng = np.random.default_rng(3)
-    tables = {"big": 3000, "small": 50}
-    batches = [
-        [(rng.random(n) ** 3 * rows).astype(int).tolist() for n, rows in zip((400, 30), tables.values(), strict=True)]
-        for _ in range(60)
-    ]
-    moved = assert_equal_counters(WrittenTrace(tables, batches), slots=slots, policy=policy, prefetch=prefetch)
+    rng, tables = np.random.default_rng(3), (3000, 50)
+    trace = ListedTrace.of_ids(tables, [drawn(rng, tables, (400, 30), 3) for _ in range(60)])
+    moved = assert_equal_counters(trace, slots=slots, policy=policy, prefetch=prefetch)
     assert moved["evicted"] > 100  # or it would not be crowded
 
 
@@ -136,7 +109,7 @@ def test_counters_stay_equal_on_a_long_crowded_stream(policy: str, prefetch: str
     ],
 )
 def test_optimizer_state_moves_past_the_cache_unless_it_is_one_number_per_row(kind: OptimizerKind, state: int) -> None:
-    model, tally = replayed(WrittenTrace({"t": 40}, [[[0, 0, 1]], [[0, 1, 2]]]), slots=32, policy="lru")
+    model, tally = replayed(ListedTrace([40], [[0, 0, 1], [0, 1, 2]]), slots=32, policy="lru")
     row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=kind, lr=0.1, eps=1e-8), dim=16)
     fetched, written = model.bytes_moved(tally, row)
     assert fetched == 3 * 64 + 5 * state
@@ -145,6 +118,6 @@ def test_optimizer_state_moves_past_the_cache_unless_it_is_one_number_per_row(ki
 
 def test_what_fbgemm_has_no_cache_for_cannot_be_replayed() -> None:
     with pytest.raises(CannotReplay, match="policy=lru only"):
-        replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32, policy="lfu", prefetch="on")
+        replayed(ListedTrace([4], [[0]]), slots=32, policy="lfu", prefetch="on")
     with pytest.raises(CannotReplay, match="at most 16,777,214 sets"):
-        replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32 * (2**24 - 1), policy="lfu")
+        replayed(ListedTrace([4], [[0]]), slots=32 * (2**24 - 1), policy="lfu")

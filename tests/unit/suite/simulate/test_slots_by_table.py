@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
-from suite.simulate.curves import Curve, Curves, Depths, miss_curves
+from suite.simulate.curves import Curve, Depths, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
 from suite.simulate.trace import SomeTables
@@ -58,18 +58,10 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     curves = miss_curves(trace, span, per_table=True)
     split = split_slots(curves, 900)
     assert sum(split.greedy.slots) == 900
-    assert 890 < sum(split.equal.slots) <= 900
-    for division in (split.greedy, split.equal):
-        for place, (slots, misses) in enumerate(zip(division.slots, division.misses, strict=True)):
-            assert least_recent(SomeTables(trace, [curves.tables[place].name]), slots, span)[0] == misses
-            assert slots >= curves.tables[place].largest_batch
+    for curve, slots, misses in zip(curves.tables, split.greedy.slots, split.greedy.misses, strict=True):
+        assert least_recent(SomeTables(trace, [curve.name]), slots, span)[0] == misses
+        assert slots >= curve.largest_batch
     assert least_recent(trace, 900, span)[0] == split.shared_misses
-    assert split.greedy.total_misses <= split.equal.total_misses
-
-
-def curves_of(*tables):
-    hits = np.sort(np.concatenate([np.diff(curve.depths.within, prepend=0) for curve in tables]))[::-1]
-    return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)
 
 
 def split_of(own, shared, *, errors=(0.0, 0.0)):
@@ -78,7 +70,6 @@ def split_of(own, shared, *, errors=(0.0, 0.0)):
         slots=1,
         names=("a",),
         greedy=divide_greedily(tables, 1),
-        equal=divide_greedily(tables, 1),
         shared_misses=shared,
         shared_error=errors[0],
         greedy_error=errors[1],

@@ -1,87 +1,34 @@
-"""Cells replayed one after another or side by side: the same counters, every cell accounted for."""
+"""Cells replayed in one pass or in several: the same counters, every cell accounted for."""
 
-import sys
-import time
-from functools import partial
+import pytest
 
-from suite.simulate.command import SimulatedCell, plan_jobs, run_cells
-from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
+from suite.simulate import command
+from suite.simulate.models.model import RowBytes, Span
+from suite.simulate.models.registry import MODELS
 from suite.simulate.options import open_trace
-from suite.simulate.trace import Seen
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.registry import Variant
+from systems.registry import read_variant
 
 ROW = RowBytes(weights=16, optimizer=SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.0), dim=4)
 SPAN = Span(counted_from=2, stop=6)
-OPEN = partial(open_trace, workload="avazu", scale="smoke", batch_size=64)
+POLICIES = ("freq_cache[policy=static]", "freq_cache[policy=lru,look_ahead=4]", "uvm", "belady", "fae", "lru")
 
 
-class Refuses(CacheModel):
-    """Cannot hold a batch."""
-
-    def step(self, batch: Seen, tally: Tally | None) -> None:
-        raise CannotReplay(f"batch {batch.number} has more rows than {self.slots} slots")
-
-
-class Slow(CacheModel):
-    """Takes its time."""
-
-    steps = 0
-
-    def step(self, batch: Seen, tally: Tally | None) -> None:
-        type(self).steps += 1
-        time.sleep(0.01)
-
-
-def cell(name: str, slots: int = 300, **parameters: str) -> SimulatedCell:
-    return SimulatedCell(policy=Variant(name, tuple(parameters.items())), slots=slots)
-
-
-CELLS = [
-    cell("freq_cache", policy="static"),
-    cell("freq_cache", policy="lru", look_ahead="4"),
-    cell("freq_cache", 5000, policy="lfu"),
-    cell("uvm"),
-]
-
-
-def test_counters_are_the_same_one_by_one_and_side_by_side() -> None:
-    cells = [*CELLS, cell("belady"), cell("belady", 5000), cell("fae"), cell("lru")]
-    alone = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=1))
-    told: list[int] = []
-    beside = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=4, on_batches=told.append))
-    assert {one: (beside[one].slots, beside[one].traffic) for one in cells} == {
-        one: (alone[one].slots, alone[one].traffic) for one in cells
-    }
-    assert list(alone) == cells
-    assert told == sorted(told)
-    assert told[-1] == len(cells) * SPAN.stop
-    traffic = alone[cell("uvm")].traffic
+def test_counters_are_the_same_in_one_pass_and_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [read_variant(policy, known=list(MODELS), what="policy") for policy in POLICIES]
+    cells = [command.SimulatedCell(policy=policy, slots=300) for policy in named]
+    trace = open_trace(workload="avazu", scale="smoke", batch_size=64)
+    found, told = [], []
+    for memory_bytes in (command.MEMORY_BYTES, 50 * trace.rows, 1):  # all cells at once, two, one
+        monkeypatch.setattr(command, "MEMORY_BYTES", memory_bytes)
+        outcomes = command.run_cells(cells, trace=trace, span=SPAN, row=ROW, on_batches=told.append)
+        found.append({str(cell.policy): outcome.traffic for cell, outcome in outcomes})
+        assert told == sorted(told)
+        assert told[-1] == len(cells) * SPAN.stop
+        told.clear()
+    assert found[0] == found[1] == found[2]
+    assert tuple(found[0]) == POLICIES
+    traffic = found[0]["uvm"]
     assert traffic.batches == 4
     assert traffic.bytes_fetched == 16 * traffic.rows_fetched + 16 * traffic.unique_ids
     assert traffic.bytes_written_back == 32 * traffic.rows_written_back
-
-
-def test_a_policy_that_cannot_run_is_an_outcome_too() -> None:
-    cells = [cell("test_sweep:Refuses"), cell("uvm")]
-    found = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=2))
-    refused, fine = (found[one] for one in cells)
-    assert (refused.status, refused.reason) == ("cannot_replay", "batch 0 has more rows than 300 slots")
-    assert refused.traffic is None
-    assert fine.status == "ok"
-
-
-def test_replays_end_when_nobody_waits_for_them() -> None:
-    long = Span(counted_from=0, stop=500)
-    outcomes = run_cells([cell("fae"), cell("test_sweep:Slow")], trace=OPEN(), span=long, row=ROW, jobs=1)
-    assert next(outcomes)[1].status == "ok"
-    outcomes.close()
-    module = sys.modules["test_sweep"]
-    assert module.Slow.steps < long.stop
-
-
-def test_jobs_keep_within_cores_and_memory() -> None:
-    assert plan_jobs(rows=1_000_000, cores=2) == 2
-    assert plan_jobs(rows=33_762_577, cores=64) == 5
-    assert plan_jobs(rows=177_944_275, cores=2) == 1
-    assert plan_jobs(rows=1_000_000_000, cores=2) == 1

@@ -1,19 +1,18 @@
-"""Traces: batches by index, distinct rows, one table of several, replay in order."""
+"""Traces: batches by index, distinct rows, frequencies."""
 
 import numpy as np
 from bag_streams import bagged
 from hypothesis import given
-from listed_traces import ListedTrace, setting, skewed_trace, traces
+from listed_traces import ListedTrace, traces
 
-from suite.simulate.models.model import CacheModel, Tally, replay
-from suite.simulate.trace import DistinctRows, Seen, WorkloadTrace
+from suite.simulate.trace import DistinctRows, WorkloadTrace
 
 
 @given(trace=traces())
 def test_distinct_rows_come_in_order_of_first_occurrence(trace: ListedTrace) -> None:
     distinct = DistinctRows(trace.rows)
     for index, batch in enumerate(trace.batches):
-        rows, occurrences, _ = distinct.of(trace.ids(index))
+        rows, occurrences = distinct.of(trace.ids(index))
         assert rows.tolist() == list(dict.fromkeys(batch))
         assert occurrences.tolist() == [batch.count(row) for row in rows.tolist()]
 
@@ -30,24 +29,3 @@ def test_workload_trace_has_the_ids_and_frequencies_of_its_workload() -> None:
     expected = workload.frequencies(0.5)
     for (name, _), found in zip(trace.tables, trace.frequencies(), strict=True):
         assert found.tolist() == expected[name].tolist()
-
-
-def test_batches_are_announced_ahead_and_stepped_in_order() -> None:
-    trace = skewed_trace(tables=(9,), batches=6, samples=3)
-    log = []
-
-    class Watching(CacheModel):
-        look_ahead = 2
-
-        def announce(self, batch: Seen) -> None:
-            log.append(f"announce {batch.number}")
-
-        def step(self, batch: Seen, tally: Tally | None) -> None:
-            log.append(f"step {batch.number}{'' if tally is None else ' counted'}")
-
-    told = []
-    replay(Watching(setting(trace, 4, counted_from=4), {}), on_batches=told.append)
-    assert log[:5] == ["announce 0", "announce 1", "announce 2", "step 0", "announce 3"]
-    assert log[-2:] == ["step 4 counted", "step 5 counted"]
-    assert len(log) == 12
-    assert told == [1] * 6

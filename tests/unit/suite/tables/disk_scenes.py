@@ -56,7 +56,6 @@ def on_drive(
     rows_read: int | None = None,
     read_bytes: int = 0,
     written_bytes: int = 0,
-    setting: dict[str, Any] | None = None,
     **changes: Any,
 ) -> list[Record]:
     """Rounds of a system beside a drive, so many times as fast as `full_ram`: in the whole step, and `alone`.
@@ -68,20 +67,20 @@ def on_drive(
         alone: The same in the embedding step, where `full_ram` is twice as fast as in the whole one; None: not timed.
         seeds: Rounds; their ratios lie 1 % apart.
         rows_read, read_bytes, written_bytes: Per sample, of both kinds of turns; rows are not known where None.
-        setting: Of the cell.
         changes: To `record`.
     """
     own = {"device": "cpu", "cache_ratio": None, "host_budget_bytes": budget, "batch_size": 1000, "builds": 1}
-    baseline = 10_000.0
+    baseline, on_disk = 10_000.0, not is_baseline(system)
     found = []
     for number in range(seeds):
-        moved = exp(0.01 * (number - (seeds - 1) / 2)) if not is_baseline(system) else 1.0
+        moved = exp(0.01 * (number - (seeds - 1) / 2)) if on_disk else 1.0
         plain = record(
             system,
             round=number,
             samples_per_s=baseline * ratio * moved,
             baseline=baseline,
-            setting={**own, **(setting or {})},
+            setting=own,
+            anatomy={"disk/rows" if on_disk else "device/rows": 16 * GB},
             **changes,
         )
         if plain.turns is None or plain.measurement is None:
@@ -96,18 +95,15 @@ def on_drive(
             written_bytes=samples * written_bytes,
             rows_read=None if rows_read is None else samples * rows_read,
         )
-        on_disk = not is_baseline(system)
         timed = {
             "drive": traffic if on_disk else None,
             "embedding_s": None if alone is None else beside.system_s,
             "baseline_embedding_s": None if alone is None else beside.baseline_s,
             "embedding_drive": traffic if on_disk and alone is not None else None,
         }
-        sizes = {"disk/rows": 16 * GB} if on_disk else {"device/rows": 16 * GB}
         measured = {
             "drive": DRIVE if on_disk else None,
             "held": held(budget) if on_disk else None,
-            "memory": plain.measurement.memory.model_copy(update={"anatomy_bytes": sizes}),
         }
         found.append(
             plain.model_copy(

@@ -13,18 +13,9 @@ from tests.unit.suite import fabricate
 MB = 1_000_000
 
 
-def rounds(system, aurocs, *, anatomy, exact=False):
-    """A system's rounds with these scores; its rows lie where `anatomy` says."""
-    found = []
-    for run, auroc in zip(fabricate.rounds(system, [fabricate.BASELINE / 2] * len(aurocs)), aurocs, strict=True):
-        measured = run.measurement
-        changes = {
-            "exact": exact,
-            "quality": measured.quality.model_copy(update={"auroc": auroc}),
-            "memory": measured.memory.model_copy(update={"anatomy_bytes": anatomy}),
-        }
-        found.append(run.model_copy(update={"measurement": measured.model_copy(update=changes)}))
-    return found
+def rounds(system, aurocs, *, exact=False, **measured):
+    """A system's rounds with these scores."""
+    return [fabricate.record(system, round=n, auroc=auroc, exact=exact, **measured) for n, auroc in enumerate(aurocs)]
 
 
 EXACT = rounds("full_gpu", [0.78, 0.80, 0.79], anatomy={"device/rows": 90 * MB, "device/state": 10 * MB}, exact=True)

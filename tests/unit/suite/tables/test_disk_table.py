@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import pytest
-from rich.console import Console
 
 from suite.records.groups import group_records
 from suite.records.record import Status
 from suite.tables.disk import Step, disk_tables, disk_verdict, rows_on_drive
 from suite.tables.settings import sweeps
-from suite.tables.terminal import render
 from tests.unit.suite.report.report_scenes import lines_of
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, full_ram, on_drive
-
-SMALL = {"max_rows": 4_000_000}
 
 
 def verdict_of(*runs):
@@ -143,14 +138,3 @@ def test_unverified_wrong_and_straying_systems_are_not_chosen():
     said = verdict_of(contest(), astray)
     assert said.startswith(f"At 1 GiB {OURS} trains at")
     assert "do not choose freq_cache[tier=file] by speed: its AUROC is 0.7000 where that of full_ram is 0.7911" in said
-
-
-@pytest.mark.parametrize("width", [120, 80])
-def test_tables_fit_a_terminal_and_every_part_names_budget_and_system(width):
-    text = io.StringIO()
-    render(Console(file=text, width=width), group_records([*contest(), *contest(512 * MIB)]))
-    lines = text.getvalue().splitlines()
-    assert max(map(len, lines)) <= width
-    heads = [line for line in lines if line.split()[:2] == ["budget", "system"]]
-    assert len(heads) == (2 if width == 120 else len(heads))
-    assert len([line for line in lines if line.split()[:3] == ["512", "MiB", "mapped_table"]]) == len(heads)

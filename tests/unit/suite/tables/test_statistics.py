@@ -12,7 +12,6 @@ from suite.records.record import Record
 from suite.tables.statistics import (
     log_speeds,
     mean_of,
-    places,
     ratio_of,
     relative_speed,
     repeat_speed,
@@ -36,9 +35,9 @@ def speed(record: Record) -> dict[str, Any]:
 
 
 def test_ratio_is_the_mean_over_builds_of_the_median_over_turns() -> None:
-    found = speed(timed("cache", ((0.5, 0.5, 7.0), (2.0, 1.0, 2.0))))
-    assert found["ratio"].value == pytest.approx(1.0)  # twice as fast in one build, half as fast in the other
-    assert log_speeds([timed("cache", ((0.5, 0.5, 7.0), (2.0, 1.0, 2.0)), contest="c")]) == {
+    found = timed("cache", ((0.5, 0.5, 7.0), (2.0, 1.0, 2.0)), contest="c")
+    assert speed(found)["ratio"].value == pytest.approx(1.0)  # twice as fast in one build, half as fast in the other
+    assert log_speeds([found]) == {
         ("c", 0): pytest.approx(math.log(2)),
         ("c", 1): pytest.approx(-math.log(2)),
     }
@@ -62,13 +61,10 @@ def test_baselines_repeat_has_times_of_its_own() -> None:
     assert repeat_speed([record("full_gpu", baseline=None)]) == {}
 
 
-def test_baselines_times_beside_a_system_are_enough_unless_it_was_wrong() -> None:
+def test_baselines_times_beside_a_system_are_enough_unless_it_was_wrong_or_there_are_none() -> None:
     found, wrong = (speed_of([record("a", samples_per_s=BASELINE / 4)], baseline) for baseline in ((), None))
     assert (found["ratio"].value, found["steps_per_s"]) == (pytest.approx(0.25), pytest.approx(25))
     assert (wrong["ratio"], wrong["steps_per_s"]) == (None, pytest.approx(25))
-
-
-def test_system_without_a_baseline_beside_it_has_a_speed_and_no_ratio() -> None:
     alone = record("huge", samples_per_s=BASELINE / 4, baseline=None)
     found = speed_of([alone], [record("full_gpu")])
     assert (found["ratio"], found["steps_per_s"]) == (None, pytest.approx(25.0))
@@ -76,23 +72,21 @@ def test_system_without_a_baseline_beside_it_has_a_speed_and_no_ratio() -> None:
     assert speed_of([record("fbgemm_uvm", same_kernel_as="full_gpu")], [record("full_gpu")]) == {}
 
 
-def test_interval_is_students_t_on_the_logarithms() -> None:
+def test_interval_is_students_t_on_the_logarithms_and_a_single_build_has_none() -> None:
     found = ratio_of([1.0, 2.0, 3.0])
-    assert found.low is not None
-    assert found.high is not None
     half = 4.302653 / math.sqrt(3)  # standard deviation of 1, 2, 3 is 1
-    assert math.log(found.value) == pytest.approx(2)
-    assert (math.log(found.low), math.log(found.high)) == (pytest.approx(2 - half), pytest.approx(2 + half))
+    ends = [math.log(end) for end in (found.value, found.low or 0, found.high or 0)]
+    assert ends == pytest.approx([2, 2 - half, 2 + half])
+    single = ratio_of([math.log(100)])
+    assert (single.low, single.high, single.spans_one) == (None, None, True)
 
 
-def test_single_build_has_no_interval_and_decides_nothing() -> None:
-    found = ratio_of([math.log(100)])
-    assert (found.low, found.high, found.spans_one) == (None, None, True)
-
-
-def test_builds_that_do_not_differ_leave_no_doubt() -> None:
-    for found in (ratio_of([math.log(0.8)] * 3), unpaired_ratio([math.log(0.8)] * 3, [0.0, 0.0])):
-        assert found.value == found.low == found.high == pytest.approx(0.8)
+@pytest.mark.parametrize("value", [0.02, 0.1, 0.7, -0.3])
+def test_builds_that_do_not_differ_leave_no_doubt(value: float) -> None:
+    for found in (ratio_of([value] * 3), unpaired_ratio([value] * 3, [0.0, 0.0])):
+        assert found.value == found.low == found.high == pytest.approx(math.exp(value))
+    mean = mean_of([value] * 3)
+    assert (mean.low or -1) <= mean.value <= (mean.high or -1)
 
 
 def test_systems_of_a_contest_are_compared_build_by_build() -> None:
@@ -103,42 +97,32 @@ def test_systems_of_a_contest_are_compared_build_by_build() -> None:
     assert (found.low, found.value, found.high) == (pytest.approx(2), pytest.approx(2), pytest.approx(2))
 
 
+def raced(name: str, logs: list[float], **more: object) -> Record:
+    """A record with these log ratios by build, in a contest of its own unless `more` names one."""
+    builds = {"system_s": tuple((math.exp(-log),) for log in logs), "baseline_s": tuple((1.0,) for _ in logs)}
+    return record(name, timed={"contest": name, **builds, **more})
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "degrees"),
     [([0, 1, 2], [0, 2, 4], 50 / 17), ([0, 1], [0, 1], 2), ([0, 1, 2, 3], [5, 5], 3)],
 )
 def test_systems_that_never_met_are_compared_by_their_ratios_with_welchs_interval(
-    ours: list[int], theirs: list[int], degrees: float
+    ours: list[float], theirs: list[float], degrees: float
 ) -> None:
-    sides = [
-        record(
-            name,
-            timed={
-                "contest": name,
-                "system_s": tuple((math.exp(-log),) for log in logs),
-                "baseline_s": tuple((1.0,) for _ in logs),
-            },
-        )
-        for name, logs in (("a", ours), ("b", theirs))
-    ]
-    found = relative_speed([sides[0]], [sides[1]])
+    found = relative_speed([raced("a", ours)], [raced("b", theirs)])
     error = math.sqrt(np.var(ours, ddof=1) / len(ours) + np.var(theirs, ddof=1) / len(theirs))
     half = float(stats.t.ppf(0.975, degrees)) * error
     middle = statistics.fmean(ours) - statistics.fmean(theirs)
     assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert math.log(found.value) == pytest.approx(middle)
-    assert (math.log(found.low), math.log(found.high)) == (pytest.approx(middle - half), pytest.approx(middle + half))
+    ends = [math.log(end) for end in (found.value, found.low or 0, found.high or 0)]
+    assert ends == pytest.approx([middle, middle - half, middle + half])
 
 
 def test_of_three_runs_the_interval_is_over_their_means_and_of_fewer_over_builds() -> None:
     """Builds of a process are alike: over them alone an interval would not cover a repeat of the run."""
-    runs = [
-        record("a", timed={"contest": name, "system_s": ((middle,), (middle,)), "baseline_s": ((1.0,), (1.0,))})
-        for name, middle in (("one", 1.0), ("two", 1.02), ("three", 1.04))
-    ]
     means = [-math.log(middle) for middle in (1.0, 1.02, 1.04)]
+    runs = [raced("a", [mean, mean], contest=f"run {number}") for number, mean in enumerate(means)]
     assert samples_of(log_speeds(runs)) == pytest.approx(means)
     assert speed_of(runs, ())["ratio"] == ratio_of(samples_of(log_speeds(runs)))
     assert samples_of(log_speeds(runs[:2])) == pytest.approx([means[0]] * 2 + [means[1]] * 2)
@@ -151,36 +135,3 @@ def test_embedding_step_has_a_ratio_of_its_own_also_for_the_baselines_repeat() -
     assert speed(baseline)["embedding_ratio"].value == 1
     assert repeat_speed([baseline])["embedding_ratio"].value == pytest.approx(2)
     assert speed(timed("cache", BESIDE))["embedding_ratio"] is None
-
-
-def ranked(logs: dict[str, tuple[float, ...]]) -> list[int]:
-    """Places of systems that raced in one contest, given their log ratios by build."""
-    records = {
-        name: record(name, timed={"system_s": [(math.exp(-log),) for log in found], "baseline_s": [(1.0,)] * 3})
-        for name, found in logs.items()
-    }
-    return places(list(logs), lambda first, other: relative_speed([records[first]], [records[other]]))
-
-
-def test_systems_rank_one_after_another_and_those_too_close_to_call_share_a_place() -> None:
-    assert ranked({"a": (2.0, 2.01, 1.99), "b": (1.0, 1.01, 0.99), "c": (0.0, 0.01, -0.01)}) == [1, 2, 3]
-    assert ranked({"a": (1.0, 1.03, 0.99), "b": (1.01, 0.99, 1.01), "c": (0.5, 0.51, 0.5)}) == [1, 1, 3]
-
-
-def test_a_place_is_shared_with_its_first_not_down_a_chain_of_neighbours() -> None:
-    blocks = {"a": (0.00, 0.00, 0.00), "b": (-0.01, -0.05, 0.01), "c": (-0.06, -0.07, -0.05)}
-    assert ranked(blocks) == [1, 1, 3]
-    assert ranked({name: blocks[name] for name in "bc"}) == [1, 1]
-
-
-def test_who_cannot_be_compared_shares_a_place_and_nobody_has_none() -> None:
-    assert places(["a", "b"], lambda first, other: None) == [1, 1]
-    assert places([], lambda first, other: None) == []
-
-
-@pytest.mark.parametrize("value", [0.02, 0.1, 0.7, -0.3])
-def test_interval_of_equal_values_holds_their_mean(value: float) -> None:
-    found = mean_of([value] * 3)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= found.value <= found.high

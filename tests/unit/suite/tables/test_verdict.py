@@ -30,10 +30,7 @@ def even(share: float) -> float:
 
 def ran(system: str, speed: float, within: float = 0.0, *, anatomy: dict[str, int], **changes: Any) -> Record:
     """A system at so many times the baseline's speed, with an interval that reaches higher by the share `within`."""
-    made = record(system, samples_per_s=speed * BASELINE, noise=even(within), **changes)
-    assert made.measurement is not None
-    memory = made.measurement.memory.model_copy(update={"anatomy_bytes": anatomy})
-    return made.model_copy(update={"measurement": made.measurement.model_copy(update={"memory": memory})})
+    return record(system, samples_per_s=speed * BASELINE, noise=even(within), anatomy=anatomy, **changes)
 
 
 CPU = {"setting": {"device": "cpu", "cache_ratio": 0.05}, "offloads": False}
@@ -52,15 +49,12 @@ def gpu(system: str, speed: float, within: float = 0.0, **changes: Any) -> Recor
     return ran(system, speed, within, anatomy=anatomy, **changes)
 
 
-def approximate(system: str, **changes: Any) -> Record:
-    made = record(system, **changes)
-    assert made.measurement is not None
-    return made.model_copy(update={"measurement": made.measurement.model_copy(update={"exact": False})})
-
-
 def failed(system: str, status: Status, **changes: Any) -> Record:
     return record(system, status=status, reason="needs 9 GB", phase="build", **changes)
 
+
+HERE = "On this CPU with cache ratio 5 %, beside full_gpu: "
+THERE = "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: "
 
 SCENES: dict[str, tuple[list[Record], str]] = {
     "caches that cost alike, a kernel that is the baseline's own, and a wrapper": (
@@ -73,21 +67,12 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             cpu("reference", 0.8),
             cpu("no_embeddings", 1.5, checked=verification(passed=False)),
         ],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache and freq_cache[policy=lfu] cost 5 to "
-            "10 % of throughput; torchrec_uvm stays within 5 % of its throughput, without offload."
-        ),
+        HERE + "freq_cache and freq_cache[policy=lfu] cost 5 to 10 % of throughput; torchrec_uvm stays within 5 % of "
+        "its throughput, without offload.",
     ),
     "one cache faster than the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 1.27, 0.04)],
-        ("On this CPU with cache ratio 5 %, beside full_gpu: freq_cache gains 20 to 35 % of throughput."),
-    ),
-    "caches that differ": (
-        [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("freq_cache[policy=lfu]", 0.60, 0.02)],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput; "
-            "freq_cache[policy=lfu] costs 35 to 45 % of throughput."
-        ),
+        HERE + "freq_cache gains 20 to 35 % of throughput.",
     ),
     "alike in speed, of which one saves bytes and two take more": (
         [
@@ -95,27 +80,27 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             gpu("freq_cache", 0.93),
             *(ran(f"big_{size}", 0.93, anatomy={"device/rows": size * 10**6}) for size in (134, 160)),
         ],
-        (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: big_134 costs 5 to 10 % of throughput and "
-            "takes 5 % more device bytes; big_160 costs 5 to 10 % of throughput and takes 25 % more device bytes; "
-            "freq_cache costs 5 to 10 % of throughput and saves 94 % of the device bytes; fastest of those that "
-            "offload: big_134, big_160 and freq_cache, too close to call."
-        ),
+        THERE + "big_134 costs 5 to 10 % of throughput and takes 5 % more device bytes; big_160 costs 5 to 10 % of "
+        "throughput and takes 25 % more device bytes; freq_cache costs 5 to 10 % of throughput and saves 94 % of the "
+        "device bytes; fastest of those that offload: big_134, big_160 and freq_cache, too close to call.",
     ),
     "a copy of the baseline that seems 5 % slower hides a cost of 4 %": (
         [cpu_baseline(0.0, copy=0.95), cpu("freq_cache", 0.96)],
-        ("On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs up to 10 % of throughput."),
+        HERE + "freq_cache costs up to 10 % of throughput.",
     ),
     "noise above everything": (
         [cpu_baseline(0.3), cpu("freq_cache", 0.93), cpu("torchrec_uvm", 0.9, 0.02)],
         "Nothing can be said of freq_cache and torchrec_uvm: noise hides up to 30 %.",
     ),
-    "noise above one system": (
-        [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, 0.4)],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput; "
-            "nothing can be said of torchrec_uvm: noise hides up to 40 %."
-        ),
+    "noise above one system, and one that was timed alone": (
+        [
+            cpu_baseline(0.01),
+            cpu("freq_cache", 0.80, 0.02),
+            cpu("torchrec_uvm", 0.9, 0.4),
+            cpu("hot_split", 0.9, baseline=None),
+        ],
+        HERE + "freq_cache costs 15 to 25 % of throughput; nothing can be said of hot_split: timed alone, not beside "
+        "full_gpu; nothing can be said of torchrec_uvm: noise hides up to 40 %.",
     ),
     "one build": (
         [
@@ -124,13 +109,6 @@ SCENES: dict[str, tuple[list[Record], str]] = {
         ],
         "Nothing can be said of freq_cache: there is no interval.",
     ),
-    "one that was timed alone": (
-        [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, baseline=None)],
-        (
-            "On this CPU with cache ratio 5 %, beside full_gpu: freq_cache costs 15 to 25 % of throughput; "
-            "nothing can be said of torchrec_uvm: timed alone, not beside full_gpu."
-        ),
-    ),
     "offload with two in front, of which one is too noisy to stand beside the baseline": (
         [
             gpu("full_gpu", 1.0, 0.01),
@@ -138,12 +116,9 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             gpu("fbgemm_uvm_caching", 0.95, 0.30),
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
-        (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 10 % of "
-            "throughput and saves 94 % of the device bytes; torchrec_uvm costs 85 to 95 % of throughput and saves "
-            "100 % of the device bytes; fastest of those that offload: fbgemm_uvm_caching and freq_cache, too "
-            "close to call; nothing can be said of fbgemm_uvm_caching: noise hides up to 30 %."
-        ),
+        THERE + "freq_cache costs 5 to 10 % of throughput and saves 94 % of the device bytes; torchrec_uvm costs 85 to "
+        "95 % of throughput and saves 100 % of the device bytes; fastest of those that offload: fbgemm_uvm_caching and "
+        "freq_cache, too close to call; nothing can be said of fbgemm_uvm_caching: noise hides up to 30 %.",
     ),
     "a baseline that did not fit": (
         [
@@ -151,17 +126,13 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             gpu("freq_cache", 0.9, 0.01, baseline=None, timed={"contest": "theirs"}),
             gpu("torchrec_uvm", 0.2, 0.01, baseline=None, timed={"contest": "theirs"}),
         ],
-        (
-            "Nothing can be said beside full_gpu, which ended oom_device in phase build: needs 9 GB; fastest of "
-            "those that offload: freq_cache."
-        ),
+        "Nothing can be said beside full_gpu, which ended oom_device in phase build: needs 9 GB; fastest of those that "
+        "offload: freq_cache.",
     ),
     "a baseline whose record was not kept": (
         [gpu("freq_cache", 0.9, 0.01), gpu("torchrec_uvm", 0.2, 0.01)],
-        (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 15 % of "
-            "throughput; torchrec_uvm costs 75 to 85 % of throughput; fastest of those that offload: freq_cache."
-        ),
+        THERE + "freq_cache costs 5 to 15 % of throughput; torchrec_uvm costs 75 to 85 % of throughput; fastest of "
+        "those that offload: freq_cache.",
     ),
     "no baseline, and nobody beside another": (
         [gpu("freq_cache", 0.9, baseline=None), gpu("torchrec_uvm", 0.2, baseline=None)],
@@ -177,7 +148,10 @@ SCENES: dict[str, tuple[list[Record], str]] = {
         ],
         "Nothing to compare: no system beside full_gpu can be judged.",
     ),
-    "approximate systems alone, which have sentences of their own": ([approximate("hashed"), approximate("qr")], ""),
+    "approximate systems alone, which have sentences of their own": (
+        [record("hashed", exact=False), record("qr", exact=False)],
+        "",
+    ),
     "everything failed": (
         [failed("full_gpu", Status.OOM_DEVICE), failed("freq_cache", Status.CRASHED)],
         "Nothing was measured: no system ended ok.",
@@ -190,11 +164,9 @@ SCENES: dict[str, tuple[list[Record], str]] = {
             gpu("reference", 0.5, 0.01, auroc=0.7912),
             failed("stranger", Status.WRONG_ANSWER, checked=verification(passed=False)),
         ],
-        (
-            "On NVIDIA H100 80GB HBM3 with cache ratio 1 %, beside full_gpu: freq_cache costs 5 to 15 % of "
-            "throughput and saves 94 % of the device bytes; do not choose caching_halves by speed: its AUROC is "
-            "0.7811 where that of full_gpu is 0.7911; do not use stranger: wrong answers."
-        ),
+        THERE + "freq_cache costs 5 to 15 % of throughput and saves 94 % of the device bytes; do not choose "
+        "caching_halves by speed: its AUROC is 0.7811 where that of full_gpu is 0.7911; do not use stranger: wrong "
+        "answers.",
     ),
 }
 
