@@ -145,7 +145,7 @@ def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinn
 def test_training_by_the_device_leaves_rows_and_state_of_the_staged_way_bit_for_bit(
     kind: OptimizerKind, slow_rows: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A CPU refuses the variant. `tests/virtual_cuda/test_orders.py` has the same on a device that is always late."""
+    """A CPU refuses the variant. `tests/cuda/test_orders.py` has the same on a device that is always late."""
     refused = arguments.refused
     monkeypatch.setattr(arguments, "refused", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
     found = []
