@@ -12,10 +12,10 @@ LINE_EVERY_S = 10.0
 class Shown:
     """Shows how much is done, step after step, and on a terminal the remaining time. A context manager.
 
-    Where there is no terminal, it prints a line every `LINE_EVERY_S` seconds. With `quiet` it shows nothing.
+    Where there is no terminal, it prints a line every `LINE_EVERY_S` seconds.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self) -> None:
         self._console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
         columns = (
             TextColumn("{task.description}"),
@@ -25,8 +25,8 @@ class Shown:
             TimeRemainingColumn(),
         )
         terminal = self._console.is_terminal
-        self._lines = not quiet and not terminal
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=quiet or not terminal)
+        self._lines = not terminal
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=not terminal)
         self._task = self._bar.add_task("", words="", total=None)
         self._step = ""
         self._line = time.monotonic()

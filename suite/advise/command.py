@@ -24,7 +24,6 @@ from suite.simulate.options import (
     BatchSizeOption,
     DataDirOption,
     JsonOption,
-    QuietOption,
     SeedOption,
     WorkloadOption,
     one_workload,
@@ -73,7 +72,6 @@ def advise_command(
     batches: Annotated[int, typer.Option(min=2, help="Replayed to count misses, a third of them uncounted")] = 150,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Memory that every system and cache size needs, and with --hardware the least time of a step.
 
@@ -87,7 +85,6 @@ def advise_command(
     - `python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB`
     - `python -m suite advise --hardware my_gpu.json --json`
     """
-    shown = Shown(quiet=quiet or as_json)
     with errors_told() as errors:
         described = None if hardware is None else load_hardware(hardware)
         gpu = visible_gpu()
@@ -107,7 +104,7 @@ def advise_command(
         for note in notes:
             errors.print(f"note: {note}", style="dim")
         budget = described.device_memory_bytes if described else gpu.memory_bytes if gpu else None
-        with shown:
+        with Shown() as shown:
             advice = advise(
                 cells,
                 described,

@@ -21,7 +21,6 @@ from suite.simulate.options import (
     DataDirOption,
     JsonOption,
     OutOption,
-    QuietOption,
     SeedOption,
     TraceOption,
     WarmupOption,
@@ -91,7 +90,6 @@ def simulate_command(
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.
 
@@ -128,7 +126,7 @@ def simulate_command(
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
         slots = [(ratio, slots_of(opened.rows, ratio)) for ratio in ratios]
         cells = [(SimulatedCell(policy=policy, slots=many), ratio) for ratio, many in slots for policy in variants]
-        with Shown(quiet=quiet) as shown:
+        with Shown() as shown:
             wanted = [cell for cell, _ in cells]
             found, complete = _replayed(wanted, opened, span=span, row=row, shown=shown)
         simulation = Simulation(

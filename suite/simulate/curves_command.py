@@ -23,7 +23,6 @@ from suite.simulate.options import (
     DataDirOption,
     JsonOption,
     OutOption,
-    QuietOption,
     SeedOption,
     TraceOption,
     WarmupOption,
@@ -84,7 +83,6 @@ def curves_command(
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Misses of an LRU cache at every size at once, and how to divide slots among tables.
 
@@ -115,7 +113,7 @@ def curves_command(
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
         compared = None if measured is None else beside(opened, measured)
-        with Shown(quiet=quiet) as shown:
+        with Shown() as shown:
             by_table = per_table or slots is not None or torchrec is not None
             curves = miss_curves(opened, span, sample, by_table, partial(shown, "batches"))
         divided = None if slots is None else split_slots(curves, slots)

@@ -39,7 +39,6 @@ WarmupOption = Annotated[
 ]
 OutOption = Annotated[Path | None, typer.Option(help="Directory that gets the results as files")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress")]
 
 
 def open_trace(

@@ -24,7 +24,7 @@ from suite.records.measured import CgroupLimit, DriveSpeed
 from suite.run import drive
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import TOGETHER, Trainer, tables_of
+from suite.run.cell.training import TOGETHER, tables_of
 from suite.run.memory_group import MemoryGroup
 from suite.run.worker import Reporter
 from systems.contract import EmbeddingSystem, SystemSpec
@@ -157,15 +157,9 @@ def _train_with_few_rows(setup: CellSetup) -> None:
     ahead = max(cell.warmup_steps, TOGETHER, 2 * _STEPS) + int(setup.spec.parameters.get("look_ahead", 0))
     feed = in_process(few, setup.spec.device)
     feed.fill(ahead)
-    trainer = Trainer(
-        FullRAM(replace(setup.spec, tables=tables_of(few.tables, cell.embedding_dim))),
-        few,
-        bottom_mlp=cell.bottom_mlp,
-        top_mlp=cell.top_mlp,
-        seed=cell.round_seed,
-        feed=feed,
-        total_steps=ahead,
-    )
+    spec = replace(setup.spec, tables=tables_of(few.tables, cell.embedding_dim))
+    of_few = replace(setup, system_class=FullRAM, workload=few, spec=spec)
+    _, trainer = of_few.build(feed, total_steps=ahead, beat=lambda: None)
     trainer.run(_STEPS)
     trainer.run(_STEPS, embeddings_only=True)
 

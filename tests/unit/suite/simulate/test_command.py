@@ -43,9 +43,7 @@ def refused(*words: object) -> str:
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path, str]:
     """Four sizes, by table, written to a directory that was not there."""
     out = tmp_path_factory.mktemp("swept") / "new" / "out"
-    result = done(
-        *SMOKE, "--policies", FEW, "--cache-ratio", "0.001:0.5", "--points", 4, "--per-table", "--out", out, "--quiet"
-    )
+    result = done(*SMOKE, "--policies", FEW, "--cache-ratio", "0.001:0.5", "--points", 4, "--per-table", "--out", out)
     return Simulation.model_validate_json((out / "simulation.json").read_text()), out, result.stdout
 
 
