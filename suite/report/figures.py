@@ -211,8 +211,13 @@ _LOOK_AHEAD = re.compile(r",look_ahead=\d+")
 
 
 def miss_ratio(source: Source) -> Figure | None:
-    """Miss-ratio curves of the simulated policies, with the optimum; None where no simulation replayed any."""
-    shown = [(one, policies) for one in source.simulations if (policies := _policies(one))]
+    """Miss-ratio curves of the simulated policies, with the optimum; None where no simulation replayed any.
+
+    Of several simulations of a stream that which counted the most batches is shown.
+    """
+    by_length = sorted(source.simulations, key=lambda one: one.configuration.counted_batches)
+    longest = {one.stream.name: one for one in by_length if _policies(one)}
+    shown = [(one, _policies(one)) for one in longest.values()]
     if not shown:
         return None
     panels = Panels(

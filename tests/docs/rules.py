@@ -122,10 +122,16 @@ RULES: dict[str, Rule] = {
         add="--scale smoke --batches 6 --points 2 --policies freq_cache,lru", says="belady"
     ),
     "python -m suite simulate --workload criteo_kaggle --scale full --policies all --cache-ratio 0.001:0.5 --points 7 "
-    "--out results/simulate/criteo_kaggle": Run(
+    "--frequency-prefix 1 --out results/simulate/criteo_kaggle": Run(
         add="--batches 6",
         swap={"--scale full": "--scale smoke", "--points 7": "--points 2", "results/simulate": "simulated"},
         leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/simulation.csv"),
+    ),
+    'python -m suite simulate --workload criteo_kaggle --scale full --policies "freq_cache[policy=static],'
+    'freq_cache[policy=lfu],colossalai[policy=dataset],fbgemm_uvm_caching[policy=lru]" '
+    "--cache-ratio 0.003,0.01,0.03,0.1 --warmup 800 --epoch --out results/simulate/epoch": Run(
+        swap={"--scale full": "--scale smoke", "--warmup 800 --epoch": "--batches 6", "results/simulate": "simulated"},
+        leaves=("simulated/epoch/simulation.json",),
     ),
     "python -m suite simulate --workload criteo_kaggle --scale small "
     '--policies "freq_cache,freq_cache[ram=3]" --cache-ratio 0.08': Run(
