@@ -18,7 +18,7 @@ from suite.run.memory_group import MemoryGroup
 from suite.run.plan import fitted_to_epoch, plan_cells
 from suite.run.resources import CgroupUnavailable
 from systems.contract import Verdict
-from systems.selection import ALL_ON_RANKS, GROUPS, parse_systems
+from systems.registry import ALL_ON_RANKS, GROUPS, parse_systems
 from tests.faults.cells import tiny_cell
 
 ROOT = Path(__file__).resolve().parents[4]

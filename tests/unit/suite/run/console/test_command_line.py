@@ -10,8 +10,7 @@ from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import options
 from systems.fbgemm.tbe_system import FullGPU
-from systems.registry import CONTROLS, SYSTEMS
-from systems.selection import ALL, ALL_ON_RANKS
+from systems.registry import ALL, ALL_ON_RANKS, CONTROLS, SYSTEMS
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
 from workloads.schema import DATASETS, SCHEMAS
 
