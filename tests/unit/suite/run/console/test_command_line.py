@@ -183,7 +183,7 @@ def test_damaged_dataset_is_refused_before_anything_runs(tmp_path, prepared):
     for path in (prepared / "criteo_kaggle").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     (folder / "train_ids.npy").write_bytes(b"")
-    assert "train_ids.npy has 0 bytes" in refused("--data-dir", tmp_path, *TINY)
+    assert "train_ids.npy cannot be read" in refused("--data-dir", tmp_path, *TINY)
 
 
 def test_dataset_too_small_for_four_batches_is_refused(tmp_path):
