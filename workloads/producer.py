@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing import connection, reduction
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -23,6 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from workloads.batch import Batch, Split, Workload
@@ -41,7 +42,7 @@ one."""
 class Contents:
     """The content of a slot: keys and samples of the features, and the arrays by dtype and shape, one after another.
 
-    The arrays are dense, labels, values, lengths and offsets.
+    The arrays are dense, labels and values, and unless every bag has one id lengths and offsets.
     """
 
     keys: tuple[str, ...]
@@ -63,7 +64,9 @@ class Slot:
     def put(self, batch: Batch) -> Contents:
         """Write a batch, without weights, into the memory; returns what it takes to read it back."""
         features = batch.features
-        tensors = (batch.dense, batch.labels, features.values(), features.lengths(), features.offsets())
+        tensors = [batch.dense, batch.labels, features.values()]
+        if not _one_id_per_bag(features):
+            tensors += [features.lengths(), features.offsets()]
         arrays = [tensor.numpy() for tensor in tensors]
         contents = Contents(
             keys=tuple(features.keys()),
@@ -75,10 +78,11 @@ class Slot:
         return contents
 
     def get(self, contents: Contents, *, pin_memory: bool) -> Batch:
-        """A copy of the batch that is here."""
+        """A copy of the batch that is here; batches of a size whose bags have one id each share lengths and offsets."""
         found = [torch.from_numpy(view) for view in self._views(contents)]
         copies = [torch.empty(view.shape, dtype=view.dtype, pin_memory=pin_memory).copy_(view) for view in found]
-        dense, labels, values, lengths, offsets = copies
+        dense, labels, values, *bags = copies
+        lengths, offsets = bags or _one_each(values.numel(), pin_memory=pin_memory)
         features = KeyedJaggedTensor(
             keys=list(contents.keys), values=values, lengths=lengths, offsets=offsets, stride=contents.stride
         )
@@ -113,6 +117,18 @@ class Slot:
 
 def _received(handle: Any) -> Slot:  # noqa: ANN401 - what DupFd returns has no public type
     return Slot(handle.detach())
+
+
+@lru_cache(maxsize=4)
+def _one_each(bags: int, *, pin_memory: bool) -> tuple[Tensor, Tensor]:
+    """Lengths and offsets of bags with one id each."""
+    lengths, offsets = torch.ones(bags, dtype=torch.int64), torch.arange(bags + 1, dtype=torch.int64)
+    return (lengths.pin_memory(), offsets.pin_memory()) if pin_memory else (lengths, offsets)
+
+
+def _one_id_per_bag(features: KeyedJaggedTensor) -> bool:
+    lengths = features.lengths()
+    return lengths.dtype == torch.int64 and lengths.numel() == features.values().numel() and bool((lengths == 1).all())
 
 
 class ProducerDied(RuntimeError):

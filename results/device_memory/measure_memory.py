@@ -36,8 +36,7 @@ from suite.run.cell.training import Trainer
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
 from systems.contract import EmbeddingSystem, Verdict
-from systems.registry import Variant, load
-from systems.selection import parse_systems
+from systems.registry import Variant, load, parse_systems
 
 STEPS = 3
 OUT = Path(__file__).with_name("memory.json")

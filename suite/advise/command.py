@@ -31,7 +31,7 @@ from suite.simulate.options import (
 )
 from suite.tables.formatting import amount, binary_bytes
 from suite.tables.terminal import print_line, print_table
-from systems.selection import parse_systems
+from systems.registry import parse_systems
 from workloads.progress import Shown
 
 SYSTEMS = ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "freq_cache", "freq_cache[policy=lfu]", "cpu_embeddings")

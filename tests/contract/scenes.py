@@ -11,12 +11,12 @@ from torchrec.types import DataType
 from suite.records.record import Verification
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
-from systems import registry, selection
+from systems import registry
 from systems.contract import Budget, CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from tests.contract.plain_training import PlainTraining
 from workloads.streams.synthetic import SyntheticWorkload
 
-EVERY_VARIANT = [*selection.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
+EVERY_VARIANT = [*registry.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
 _ALIKE = ("fbgemm_uvm", "fbgemm_uvm_caching", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching", "full_ram")
 VARIANTS = [variant for variant in EVERY_VARIANT if variant not in _ALIKE]
 """On a CPU without those whose kernels on whose memory are another's there, as `test_what_a_row_says` finds them."""

@@ -7,7 +7,7 @@ import torch
 from scenes import build
 from torch import Tensor
 
-from systems import selection
+from systems import registry
 from systems.contract import OptimizerKind
 from systems.fbgemm.tbe import TBE
 from systems.fbgemm.tbe_system import TBEHolder
@@ -25,7 +25,7 @@ ALIKE = {
     "torchrec_uvm_caching[policy=lfu]": "torchrec_uvm",
 }
 """System by system that computes the same on a CPU."""
-OF_THEIR_OWN = ["torchrec_uvm_caching[prefetch=on]", *(name for name in selection.ALL if name not in ALIKE)]
+OF_THEIR_OWN = ["torchrec_uvm_caching[prefetch=on]", *(name for name in registry.ALL if name not in ALIKE)]
 UNUSED_ON_A_CPU = {
     # how UVM is allocated, what the cache evicts, and where its statistics go
     *("uvm_host_mapped", "cache_algorithm", "uvm_cache_stats", "local_uvm_cache_stats", "last_uvm_cache_print_state"),
@@ -73,7 +73,7 @@ def test_subclass_that_may_do_more_computes_as_no_other() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", selection.ALL)
+@pytest.mark.parametrize("name", registry.ALL)
 def test_every_system_is_its_own_on_a_gpu(name: str, device: torch.device) -> None:
     assert build(name, device=device).placement.same_kernel_as is None
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from suite.records.record import Cell
 from suite.records.scales import DISK_SCALES, SCALES, Scale
 from suite.run.runner import Runner
-from systems import registry, selection
+from systems import registry
 from workloads.schema import DATASETS, SCHEMAS, DatasetSchema
 from workloads.streams.tracks import TRACKS
 
@@ -41,9 +41,9 @@ def show_choices(console: Console) -> None:
             console.print(Padding(Text(name), (0, 0, 0, 2)))
             console.print(Padding(Text(sentence), (0, 0, 0, 6)))
 
-    more = ", ".join(entry for entry in selection.ALL if entry not in registry.SYSTEMS)
-    tuned = ", ".join(entry for entry in selection.ALL_ON_CUDA if entry not in selection.ALL)
-    approximate, on_drive = (", ".join(selection.GROUPS[name]) for name in ("approximate", "disk"))
+    more = ", ".join(entry for entry in registry.ALL if entry not in registry.SYSTEMS)
+    tuned = ", ".join(entry for entry in registry.ALL_ON_CUDA if entry not in registry.ALL)
+    approximate, on_drive = (", ".join(registry.GROUPS[name]) for name in ("approximate", "disk"))
     mine = ("module:Class", "A system of your own, on Python's path: docs/adding-a-system.md")
     section(
         f"Systems; `all` is these and {more}, on a CUDA device also {tuned}; a parameter's first value is its default",
@@ -58,7 +58,7 @@ def show_choices(console: Console) -> None:
         f"Rows on a drive: `--tier disk`, trained by a CPU at a --host-budget. There `all` is {on_drive}",
         map(_system, registry.DISK),
     )
-    section(f"Several devices: `--ranks`. There `all` is {', '.join(selection.ALL_ON_RANKS)}")
+    section(f"Several devices: `--ranks`. There `all` is {', '.join(registry.ALL_ON_RANKS)}")
     section("Controls, by name only", map(_system, registry.CONTROLS))
     section(
         "Workloads (all). Synthetic streams like these datasets, or with --data-dir the data themselves",

@@ -16,7 +16,7 @@ from typer import Option
 
 from suite.records.command_line import BadOption, OptimizerName, ScaleName
 from suite.records.environment import visible_gpu
-from systems import registry, selection
+from systems import registry
 from systems.registry import split_list
 
 _MOST_RANKS = 64
@@ -181,13 +181,13 @@ def named_systems(options: Options, *, cuda: bool) -> list[registry.Variant]:
         BadOption: a user's module cannot be imported.
     """
     on_ranks = options.ranks is not None
-    every = selection.ALL_ON_CUDA if cuda else selection.ALL
+    every = registry.ALL_ON_CUDA if cuda else registry.ALL
     if options.on_drive or on_ranks:
-        every = selection.ALL_ON_RANKS if on_ranks else selection.GROUPS["disk"]
-    variants = selection.parse_systems(options.systems, every=every)
-    ours = set(selection.ALL_ON_CUDA).union(*selection.GROUPS.values())
+        every = registry.ALL_ON_RANKS if on_ranks else registry.GROUPS["disk"]
+    variants = registry.parse_systems(options.systems, every=every)
+    ours = set(registry.ALL_ON_CUDA).union(*registry.GROUPS.values())
     if on_ranks:
-        ours = set(selection.ALL_ON_RANKS)
+        ours = set(registry.ALL_ON_RANKS)
     for variant in variants:
         if (str(variant) not in ours and (variant.parameters or on_ranks)) or ":" in variant.name:
             try:

@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from systems import registry, selection
+from systems import registry
 from systems.freq_cache import FreqCache
-from systems.registry import UnknownSystem, Variant, split_list
-from systems.selection import parse_systems
+from systems.registry import UnknownSystem, Variant, parse_systems, split_list
 
 
 def test_lists_are_split_at_commas_outside_brackets() -> None:
@@ -59,8 +58,8 @@ def test_all_stands_for_every_system_by_default_and_two_more_rows_of_the_cache()
 
 
 def test_all_on_a_cuda_device_has_every_tuned_rival_behind_its_default() -> None:
-    names = [str(variant) for variant in parse_systems("all", every=selection.ALL_ON_CUDA)]
-    assert [name for name in names if name in selection.ALL] == list(selection.ALL)
+    names = [str(variant) for variant in parse_systems("all", every=registry.ALL_ON_CUDA)]
+    assert [name for name in names if name in registry.ALL] == list(registry.ALL)
     for name in ("torchrec_uvm_caching", "fbgemm_uvm_caching"):
         tuned = [f"{name}[{setting}]" for setting in ("memory=managed", "policy=lfu", "prefetch=on")]
         assert names[names.index(name) + 1 :][:3] == tuned
@@ -73,7 +72,7 @@ def test_systems_are_parsed_in_order_each_once() -> None:
     names = [str(variant) for variant in found]
     assert names[:2] == ["full_gpu", "reference"]
     assert names[-2:] == ["freq_cache[policy=lru]", "no_embeddings"]
-    assert len(names) == len(set(names)) == len(selection.ALL) + 2
+    assert len(names) == len(set(names)) == len(registry.ALL) + 2
     with pytest.raises(UnknownSystem, match="all"):
         parse_systems(" , ")
 

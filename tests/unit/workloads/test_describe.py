@@ -148,9 +148,9 @@ def test_two_datasets_in_one_directory_are_named(folder, tmp_path):
 
 
 def test_synthetic_stream_is_described_as_its_seed_draws_it():
-    found = described("--synthetic", "mlperf_dlrm_v2", "--rows", 100, "--batch-size", 64, "--seed", 1)
+    found = described("--synthetic", "avazu@growth", "--rows", 100, "--batch-size", 64, "--seed", 1)
     assert [split["rows_read"] for split in found["splits"]] == [64] * 3
-    batch = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=64, seed=1).batch(0)
+    batch = SyntheticWorkload.create("avazu@growth", batch_size=64, seed=1).batch(0)
     for table in found["tables"][1:]:
         ids = batch.features[table["table"]].values()
         assert (table["accesses"], table["distinct"]) == (len(ids), len(ids.unique()))

@@ -17,8 +17,7 @@ from suite.records.store import RecordStore
 from suite.report.publish import differences, read
 from suite.tables.statistics import scatter_of
 from systems.registry import DISK as DISK_SYSTEMS
-from systems.registry import SYSTEMS
-from systems.selection import GROUPS
+from systems.registry import GROUPS, SYSTEMS
 from workloads.schema import DATASETS
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -15,7 +15,7 @@ from suite.run.cell.setup import CellSetup
 from suite.run.console.options import Options, named_systems
 from suite.run.plan import fitted_to_epoch, plan_cells
 from systems.contract import Verdict
-from systems.selection import ALL_ON_RANKS, GROUPS, parse_systems
+from systems.registry import ALL_ON_RANKS, GROUPS, parse_systems
 from tests.faults.cells import needs_memory_groups, tiny_cell
 
 ROOT = Path(__file__).resolve().parents[4]

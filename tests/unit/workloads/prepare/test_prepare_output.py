@@ -19,17 +19,25 @@ from workloads.prepare.workspace import MemoryBudget
 from workloads.prepared import find_prepared
 
 
-def test_existing_output_is_refused_without_overwrite_and_replaced_with_it(tmp_path):
-    source, other = (kaggle_file(tmp_path / str(s), random_rows(50, seed=s)) for s in (1, 2))
-    prepare("criteo_kaggle", [source], out=tmp_path / "out")
-    before = content(tmp_path / "out")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two raw files, `1` and `2`, and what is prepared from each, `made1` and `made2`."""
+    folder = tmp_path_factory.mktemp("made")
+    for seed in (1, 2):
+        source = kaggle_file(folder / str(seed), random_rows(50, seed=seed))
+        prepare("criteo_kaggle", [source], out=folder / f"made{seed}")
+    return folder
+
+
+def test_existing_output_is_refused_without_overwrite_and_replaced_with_it(tmp_path, made):
+    shutil.copytree(made / "made1", tmp_path / "out")
+    other, before = made / "2", content(tmp_path / "out")
     with pytest.raises(DataError, match="exists already: add --overwrite"):
         prepare("criteo_kaggle", [other], out=tmp_path / "out")
     assert content(tmp_path / "out") == before
     prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out") != before
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["criteo_kaggle"]
-    assert str(tmp_path) not in (tmp_path / "out/criteo_kaggle/manifest.json").read_text()
+    assert content(tmp_path / "out") == content(made / "made2") != before
+    assert str(made) not in (tmp_path / "out/criteo_kaggle/manifest.json").read_text()
 
 
 def test_overwrite_never_deletes_files_that_prepare_did_not_make(tmp_path):
@@ -68,12 +76,10 @@ def all_but_the_last_rename(path, to):
     ids=["disk full while reading", "while writing", "at the manifest", "at the last rename", "Ctrl-C"],
 )
 def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
-    tmp_path, monkeypatch, owner, name, failure, error, message
+    tmp_path, monkeypatch, made, owner, name, failure, error, message
 ):
-    source, other = (kaggle_file(tmp_path / str(seed), random_rows(50, seed=seed)) for seed in (1, 2))
-    prepare("criteo_kaggle", [source], out=tmp_path / "out")
-    prepare("criteo_kaggle", [other], out=tmp_path / "expected")
-    before = content(tmp_path / "out")
+    shutil.copytree(made / "made1", tmp_path / "out")
+    other, before = made / "2", content(tmp_path / "out")
     with monkeypatch.context() as broken:
         broken.setattr(owner, name, failure)
         with pytest.raises(error, match=message):
@@ -82,7 +88,7 @@ def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
     assert left == {"criteo_kaggle"} | (set() if name == "append" else {".criteo_kaggle.partial-work"})
     assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
     prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out") == content(tmp_path / "expected")
+    assert content(tmp_path / "out") == content(made / "made2")
 
 
 def test_run_that_was_killed_while_it_removed_its_work_is_no_trouble_to_the_next(tmp_path, monkeypatch):

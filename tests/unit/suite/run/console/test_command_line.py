@@ -10,8 +10,7 @@ from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import options
 from systems.fbgemm.tbe_system import FullGPU
-from systems.registry import CONTROLS, SYSTEMS
-from systems.selection import ALL, ALL_ON_RANKS
+from systems.registry import ALL, ALL_ON_RANKS, CONTROLS, SYSTEMS
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
 from workloads.schema import DATASETS, SCHEMAS
 
@@ -178,7 +177,7 @@ def test_damaged_dataset_is_refused_before_anything_runs(tmp_path, prepared):
     for path in (prepared / "criteo_kaggle").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     (folder / "train_ids.npy").write_bytes(b"")
-    assert "train_ids.npy has 0 bytes" in refused("--data-dir", tmp_path, *TINY)
+    assert "train_ids.npy cannot be read" in refused("--data-dir", tmp_path, *TINY)
 
 
 def test_dataset_too_small_for_four_batches_is_refused(tmp_path):
