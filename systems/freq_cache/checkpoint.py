@@ -287,38 +287,29 @@ def streamed(
     Raises:
         ValueError: the optimizer is Adam, whose number of steps has no place among rows.
     """
+
+    def made(table: str, entry: str) -> StreamedRows:
+        cache, layout = caches[table], caches[table].tier.layout
+        dtype = cache.pool.weights.dtype if entry == "weight" else torch.float32
+
+        def read_all(start: int, stop: int) -> tuple[Rows, Tensor]:
+            found = read_rows(table, torch.arange(start, stop))
+            return found, found.weights if entry == "weight" else found.state[entry]
+
+        def write(start: int, column: int, values: Tensor) -> None:
+            found, own = read_all(start, start + values.shape[0])
+            (own if own.dim() == 1 else own[:, column : column + values.shape[1]]).copy_(values)
+            load_rows(table, start, found)
+
+        shape = [cache.tables[table].num_embeddings, *([] if layout.state.get(entry) == 1 else [layout.dim])]
+        rows = torch.full((), torch.nan, dtype=dtype).expand(shape).as_subclass(StreamedRows)
+        rows.read, rows.write, rows.loads = lambda start, stop: read_all(start, stop)[1].to(dtype), write, False
+        return rows
+
     if any(len(cache.tier.layout.state) > 1 for cache in caches.values()):
         raise ValueError("Adam goes on from a number of steps, which no row has: use save() and load()")
     return {
-        f"{prefix}.{table}.{entry}": _entry(cache, table, entry, read_rows, load_rows)
+        f"{prefix}.{table}.{entry}": made(table, entry)
         for table, cache in caches.items()
         for entry in ("weight", *cache.tier.layout.state)
     }
-
-
-def _entry(
-    cache: Cache,
-    table: str,
-    entry: str,
-    read_rows: Callable[[str, Tensor], Rows],
-    load_rows: Callable[[str, int, Rows], None],
-) -> StreamedRows:
-    layout, rows = cache.tier.layout, cache.tables[table].num_embeddings
-    dtype = cache.pool.weights.dtype if entry == "weight" else torch.float32
-
-    def read_all(start: int, stop: int) -> tuple[Rows, Tensor]:
-        found = read_rows(table, torch.arange(start, stop))
-        return found, found.weights if entry == "weight" else found.state[entry]
-
-    def read(start: int, stop: int) -> Tensor:
-        return read_all(start, stop)[1].to(dtype)
-
-    def write(start: int, column: int, values: Tensor) -> None:
-        found, own = read_all(start, start + values.shape[0])
-        (own if own.dim() == 1 else own[:, column : column + values.shape[1]]).copy_(values)
-        load_rows(table, start, found)
-
-    shape = (rows,) if layout.state.get(entry) == 1 else (rows, layout.dim)
-    made = torch.full((), torch.nan, dtype=dtype).expand(*shape).as_subclass(StreamedRows)
-    made.read, made.write, made.loads = read, write, False
-    return made

@@ -28,10 +28,9 @@ from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
 
-SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
-"""Type of weights in the slow tier by name; None: the type of the slots, not compressed."""
-ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
-"""Maximum round-trip error of an element by name of `SLOW_ROWS`, relative to its row's largest magnitude."""
+SLOW_ROWS = {"fp32": (None, 0.0), "fp16": (torch.float16, 2.0**-11), "int8": (torch.int8, 1 / 252)}
+"""Rows in the slow tier by name: type of weights, None for that of the slots; and the maximum round-trip error of an
+element, relative to its row's largest magnitude."""
 SLOT_ID_BYTES = 16
 """Bytes per id on the device for its slot: the int32 copy and fbgemm's int64, and the copy of the batch sent ahead."""
 ROW_INDEX_BYTES = 4
@@ -112,8 +111,8 @@ class CacheSpec(SystemSpec):
 
     @property
     def row_error(self) -> float:
-        """Maximum error of an element of a row after a round trip to the slow tier; see `ROW_ERROR`."""
-        return ROW_ERROR[self.slow_rows]
+        """Maximum error of an element of a row after a round trip to the slow tier; see `SLOW_ROWS`."""
+        return SLOW_ROWS[self.slow_rows][1]
 
 
 def groups_of(spec: CacheSpec) -> FeatureGroups:
@@ -128,7 +127,7 @@ def groups_of(spec: CacheSpec) -> FeatureGroups:
 
 def layout_of(spec: CacheSpec, table: EmbeddingBagConfig) -> RowLayout:
     """Layout of a table's records in the slow tier and across the link."""
-    kept = SLOW_ROWS[spec.slow_rows] or row_type_of(table)
+    kept = SLOW_ROWS[spec.slow_rows][0] or row_type_of(table)
     return RowLayout(table.embedding_dim, kept, spec.optimizer.state_shapes(width_of(table.embedding_dim)))
 
 
@@ -222,17 +221,12 @@ def slots_of(spec: CacheSpec, group: Group) -> int:
     return max(1, bisect_right(range(1, rows + 1), room, key=lambda slots: _bytes_of(spec, group, slots)))
 
 
-def budget_for(spec: CacheSpec, group: Group, slots: int) -> int:
-    """The smallest byte budget that gives a cache this number of slots."""
-    share = _bytes_of(spec, group, slots) - _bytes_of(spec, group, 1)
-    return least_bytes(spec) + -(-share * _sharing_rows(spec) // group.rows)
-
-
 def remedy(spec: CacheSpec, group: Group, slots: int) -> str:
     """Advice in messages: the setting that gives a cache this number of slots."""
     if _own_slots(spec, group) is not None:
         return f"give table {group.tables[0].name} cache_rows of at least {slots:,}"
-    smallest = budget_for(spec, group, slots)
+    share = _bytes_of(spec, group, slots) - _bytes_of(spec, group, 1)
+    smallest = least_bytes(spec) + -(-share * _sharing_rows(spec) // group.rows)
     return f"the smallest budget that works for it is {smallest:,} bytes ({smallest / 2**30:.3f} GiB)"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,13 +11,13 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier, total_of
+from systems.contract import WorkingSetTooLarge
 from systems.features import Group
-from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, Writer, as_long
-from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct, Ids, OutsideTable
+from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, WriteBackFailed, Writer, as_long
+from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct, Ids, Int32s, OutsideTable, Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.cache.uncached import Overflow
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
 
@@ -74,7 +75,7 @@ class Cache:
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
         self._rows = RowMover(tier, transfer)
-        self._overflow = Overflow(self.pool, make_pool, self._rows, self.writer, remedy)
+        self.overflow = Overflow(self.pool, make_pool, self._rows, self.writer, remedy)
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
@@ -157,7 +158,7 @@ class Cache:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
-            pool = self._overflow.look_up(plan, self.traffic, alone=alone)
+            pool = self.overflow.look_up(plan, self.traffic, alone=alone)
             pool.set_hyper_parameters(self._hyper)
             slots = self._rows.transfer.to_device(torch.from_numpy(plan.inverse))
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
@@ -167,7 +168,7 @@ class Cache:
     def infer(self, part: KeyedJaggedTensor) -> Tensor:
         """As `look_up`, for a batch that is not trained: no row moves, nothing is counted.
 
-        No batch may be planned, and no overflow batch may be unfinished (see `bypassed`).
+        No batch may be planned, and no overflow batch may be unfinished.
 
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
@@ -175,24 +176,11 @@ class Cache:
         ids, to_device = self.ids_of(part), self._rows.transfer.to_device
         distinct = self.distinct(ids)
         self.fill()
-        pool = self._overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))
-        if self._overflow.remedy is not None:
-            self._overflow.pool = None  # a budget has room for it in this call alone
+        pool = self.overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))
+        if self.overflow.remedy is not None:
+            self.overflow.pool = None  # a budget has room for it in this call alone
         slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets.astype(np.int32))
         return pool.look_up(to_device(slots), to_device(offsets), part.weights_or_none())
-
-    @property
-    def bypassed(self) -> bool:
-        """Whether the last batch bypassed the cache and its rows are not written back yet."""
-        return self._overflow.batch is not None
-
-    def finish(self) -> None:
-        """Write back the rows of the last batch, if it bypassed the cache.
-
-        Raises:
-            WriteBackFailed: they could not be written; see `Writer.wait`.
-        """
-        self._overflow.finish(self.traffic)
 
     def flush(self) -> None:
         """Write every changed row back; the slots stay valid. No batch may be announced.
@@ -200,7 +188,7 @@ class Cache:
         Where the slow tier rounds rows, slots are overwritten with the rounded rows, so that both agree afterwards.
         """
         self.check_whole()
-        self.finish()
+        self.overflow.finish(self.traffic)
         self.writer.wait()
         rows, slots = self.planner.changed()
         for start in range(0, rows.size, self._rows.chunk_rows):
@@ -217,7 +205,7 @@ class Cache:
 
         After an error the call may be repeated: see `overwriting`.
         """
-        self.finish()
+        self.overflow.finish(self.traffic)
         self.writer.wait()
         first = self.start_of(table) + start
         stop = first + records.shape[0]
@@ -266,7 +254,7 @@ class Cache:
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
-        apart = 0 if self._overflow.pool is None else sum(self._overflow.pool.nbytes)
+        apart = 0 if self.overflow.pool is None else sum(self.overflow.pool.nbytes)
         own = {
             (Tier.DEVICE, MemoryUse.ROWS): rows,
             (Tier.DEVICE, MemoryUse.STATE): state,
@@ -275,3 +263,87 @@ class Cache:
             (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }
         return total_of([own, self.tier.memory()])
+
+
+@dataclass
+class Overflow:
+    """Serves one overflow batch at a time: `look_up` gathers its rows in a pool, `finish` writes them back.
+
+    Attributes:
+        slots: The cache's own slots.
+        remedy: Text that says how to get a given number of slots; overflow batches are refused with it. None: served.
+        batch: The plan of the batch that was looked up and is not written back yet.
+        trained: Backward changes the rows of that batch.
+        pool: The pool, once one was needed.
+    """
+
+    slots: SlotTable
+    make_pool: Callable[[int], SlotTable]
+    mover: RowMover
+    writer: Writer
+    remedy: Callable[[int], str] | None
+    batch: Plan | None = None
+    trained: bool = False
+    pool: SlotTable | None = None
+
+    def hold(self, rows: Int32s, slots: Int32s) -> SlotTable:
+        """A pool in which row `i` of distinct rows is in slot `i`. `slots`: those that they have, below 0 for none."""
+        if self.pool is None or self.pool.slots < rows.size:
+            self.pool = None  # frees the smaller pool before the larger one is made
+            self.pool = self.make_pool(1 << (rows.size - 1).bit_length())
+        held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        self.pool.copy(self.mover.on_device(held), self.slots, self.mover.on_device(slots[held]))
+        self.writer.wait()  # for all rows that earlier batches write back
+        self.mover.fill(self.pool, absent, rows[absent])
+        return self.pool
+
+    def look_up(self, plan: Plan, traffic: CacheCounters, *, alone: bool) -> SlotTable:
+        """A pool that holds the distinct rows of a plan. `alone`: no other batch is in flight.
+
+        Raises:
+            WorkingSetTooLarge: the batch is refused; the message names the remedy.
+        """
+        width, slots = self.mover.tier.layout.dim, f"{self.slots.slots:,}"
+        if not alone or self.remedy is not None:
+            self.writer.moved(plan.batch)
+        if not alone:
+            raise WorkingSetTooLarge(
+                f"the batches that wait for one backward have more distinct rows of width {width} than the cache has "
+                f"slots, {slots}: give it more, or call backward in between"
+            )
+        if self.remedy is not None:
+            raise WorkingSetTooLarge(
+                f"one batch has {plan.unique_ids:,} distinct rows of width {width}, the budget holds {slots}: "
+                f"{self.remedy(plan.unique_ids)}"
+            )
+        pool = self.hold(plan.rows, plan.slots)
+        pool.steps = self.slots.steps
+        self.batch, self.trained = plan, torch.is_grad_enabled()
+        traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
+        return pool
+
+    def finish(self, traffic: CacheCounters) -> None:
+        """Write back the rows of the last overflow batch: to their slots if they have some, else to the slow tier.
+
+        After an error the call may be repeated.
+
+        Raises:
+            WriteBackFailed: see `Writer.wait`.
+        """
+        plan = self.batch
+        if plan is None or self.pool is None:
+            return
+        if self.trained:
+            held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
+            self.slots.copy(self.mover.on_device(plan.slots[held]), self.pool, self.mover.on_device(held))
+            leaving = self.mover.transfer.to_host(self.pool.records(self.mover.on_device(absent)))
+            self.slots.steps = self.pool.steps
+            try:
+                self.writer.write(as_long(plan.rows[absent]), leaving, batch=plan.batch)
+            except WriteBackFailed:  # the writer keeps the rows
+                self.batch = None
+                self.writer.moved(plan.batch)
+                raise
+            traffic.rows_written_back += absent.size
+        self.batch = None
+        self.writer.moved(plan.batch)

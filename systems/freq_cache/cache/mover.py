@@ -311,7 +311,7 @@ class BatchMover:
 
 
 class RowMover:
-    """Reads rows of a slow tier into the memory of the device, and into slots of any pool."""
+    """Copies rows of a slow tier into slots of any pool."""
 
     def __init__(self, tier: SlowTier, transfer: Transfer) -> None:
         self.tier = tier
@@ -323,13 +323,10 @@ class RowMover:
         """Overwrite slots `[n]` with rows of the slow tier, a chunk at a time."""
         for start in range(0, rows.size, self.chunk_rows):
             chunk = slice(start, start + self.chunk_rows)
-            pool.fill(self.on_device(slots[chunk]), self.fetch(as_long(rows[chunk])))
-
-    def fetch(self, rows: Tensor) -> Tensor:
-        """The records of rows, int64 `[n]`, on the device."""
-        records = self.tier.layout.empty(rows.numel(), pin=self.transfer.pins)
-        self.tier.read(rows, records)
-        return self.transfer.to_device(records)
+            wanted = as_long(rows[chunk])
+            records = self.tier.layout.empty(wanted.numel(), pin=self.transfer.pins)
+            self.tier.read(wanted, records)
+            pool.fill(self.on_device(slots[chunk]), self.transfer.to_device(records))
 
     def on_device(self, numbers: NDArray[Any]) -> Tensor:
         """Row or slot numbers as int64 on the device."""

@@ -146,8 +146,14 @@ class AgainstATensor(RuleBasedStateMachine):
             self.temporary.cleanup()
 
 
-AgainstATensor.TestCase.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
+class AtLength(AgainstATensor):
+    """The same, more often."""
+
+
+AgainstATensor.TestCase.settings = settings(max_examples=5, stateful_step_count=25, deadline=None)
 TestAgainstATensor = AgainstATensor.TestCase
+AtLength.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestAtLength = pytest.mark.slow(AtLength.TestCase)
 
 
 def test_rows_leave_ram_by_key_and_then_by_how_long_they_have_been_there(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Ints, Lane, o
 from systems.freq_cache.tiers.row_file import RowFile
 
 
-@pytest.mark.parametrize("record_bytes", [20, 512, 516, 4096 + 8])
-@pytest.mark.parametrize("way", [open_blocks, Blocks], ids=["as the file system allows", "page cache"])
+@pytest.mark.parametrize(
+    ("way", "record_bytes"), [*((open_blocks, size) for size in (20, 512, 516, 4096 + 8)), (Blocks, 516)]
+)
 def test_records_are_read_as_they_were_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], Blocks], record_bytes: int
 ) -> None:
