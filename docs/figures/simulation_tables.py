@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from suite.simulate.results import Simulation
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "simulate" / "criteo_kaggle" / "simulation.json"
+EPOCH = ROOT / "results" / "simulate" / "epoch" / "simulation.json"
 PAGE = ROOT / "docs" / "simulation.md"
 PLANNER_PAGE = ROOT / "docs" / "torchrec-planner.md"
 PLANNER_RECORD = ROOT / "results" / "simulate" / "torchrec_planner.json"
 CANNOT = "n/a"
 
 
-def optimal() -> str:
+def optimal(record: Path) -> str:
     """Misses over the optimum: a line per policy, a column per cache ratio; below, what the bounds miss."""
-    simulation = Simulation.model_validate_json(RECORD.read_text(encoding="utf-8"))
+    simulation = Simulation.model_validate_json(record.read_text(encoding="utf-8"))
     ratios = simulation.configuration.cache_ratios
     cells = {(row.policy, row.cache_ratio): row for row in simulation.rows}
     lines = [
@@ -58,7 +60,11 @@ def planner() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"optimal": (PAGE, optimal), "planner": (PLANNER_PAGE, planner)}
+TABLES = {
+    "epoch": (PAGE, partial(optimal, EPOCH)),
+    "optimal": (PAGE, partial(optimal, RECORD)),
+    "planner": (PLANNER_PAGE, planner),
+}
 
 
 def block(text: str, name: str) -> tuple[str, str, str]:
