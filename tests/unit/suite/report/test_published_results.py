@@ -102,7 +102,25 @@ def test_published_systems_agree_on_auroc_and_beat_the_model_without_embeddings(
         assert min(exact) >= max(without) + 0.02
 
 
-@pytest.mark.parametrize("folder", ["published", "published/approximate", "disk", "levels", "ranks"])
+def test_exact_systems_end_long_training_as_the_reference_does_bit_for_bit() -> None:
+    records, problems = RecordStore(ROOT / "results" / "quality").load_all()
+    assert not problems
+    assert len(records) == 7
+    auroc = set()
+    for record in records:
+        assert (record.cell.train_steps + record.cell.counted_steps) * record.cell.batch_size >= 5_000_000
+        assert record.measurement is not None
+        assert record.verification is not None
+        auroc.add(record.measurement.quality.auroc)
+        (rows,) = (check for check in record.verification.checks if check.name.startswith("rows after training"))
+        assert (rows.max_difference, rows.tolerance) == (0, 0)
+    best = records[0].measurement.quality.best_auroc if records[0].measurement is not None else None
+    assert len(auroc) == 1
+    page = " ".join((ROOT / "docs" / "protocol.md").read_text().split())
+    assert f"AUROC of {auroc.pop():.4f}, of {best:.4f} that is possible" in page
+
+
+@pytest.mark.parametrize("folder", ["published", "published/approximate", "disk", "levels", "ranks", "quality"])
 def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkout(folder: str) -> None:
     records, _ = RecordStore(ROOT / "results" / folder).load_all()
     assert {(record.environment.code, record.environment.dirty) for record in records} == {
