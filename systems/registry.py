@@ -206,6 +206,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Systems by word of `--systems`, on a CPU; `full_gpu` among the approximate systems is the exact upper bound."""
 
+TWO_LEVELS = "freq_cache[levels=2,look_ahead=4,tier=file]"
+"""Beside three levels, which `--tier disk` has with a `--device-budget`: slots of all memory."""
+
 
 def parse_systems(text: str, *, every: tuple[str, ...] = ALL) -> list[Variant]:
     """Parse `--systems` into variants, in order, each once; words of `GROUPS` select several, `all` selects `every`.

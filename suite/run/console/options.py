@@ -184,8 +184,10 @@ def named_systems(options: Options, *, cuda: bool) -> list[registry.Variant]:
     every = registry.ALL_ON_CUDA if cuda else registry.ALL
     if options.on_drive or on_ranks:
         every = registry.ALL_ON_RANKS if on_ranks else registry.GROUPS["disk"]
+    if options.on_drive and options.device_budget:
+        every = (*every, registry.TWO_LEVELS)
     variants = registry.parse_systems(options.systems, every=every)
-    ours = set(registry.ALL_ON_CUDA).union(*registry.GROUPS.values())
+    ours = {registry.TWO_LEVELS}.union(registry.ALL_ON_CUDA, *registry.GROUPS.values())
     if on_ranks:
         ours = set(registry.ALL_ON_RANKS)
     for variant in variants:
