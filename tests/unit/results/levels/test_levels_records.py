@@ -41,3 +41,18 @@ def test_three_levels_read_about_as_much_and_train_as_fast_as_two() -> None:
     for rival in ("mapped_table", "rocksdb_table"):
         over = alone[THREE][f"over_{rival}"]
         assert f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] times" in page
+
+
+def test_the_page_says_how_fast_the_drive_was_and_what_disturbed_which_turns() -> None:
+    records = [record for name in ("disk", "levels") for record in RecordStore(ROOT / "results" / name).load_all()[0]]
+    page = " ".join(PAGE.split())
+    drives = [record.measurement.drive for record in records if record.measurement and record.measurement.drive]
+    one, many = ([getattr(drive, f"reads_per_s_depth_{depth}") / 1e3 for drive in drives] for depth in (1, 32))
+    rates = (
+        f"{min(one):.0f} to {max(one):.0f} k reads/s at depth 1 and {min(many):.0f} to {max(many):.0f} k at depth 32"
+    )
+    assert rates in page
+    disturbed = {record.cell.system: " ".join(record.disturbed) for record in records if record.disturbed}
+    assert disturbed.keys() == {TWO, "mapped_table"}
+    shares = (re.findall(r"took (\d+)%", disturbed[name])[0] for name in (TWO, "mapped_table"))
+    assert "Other processes took {} and {} % of the CPUs".format(*shares) in page
