@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,13 @@ from torchrec.types import DataType
 
 from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
+from systems.threads import cores, pool_of
 from workloads.batch import Batch, Workload
 from workloads.dlrm import build_dlrm, initial_rows
 
 _INIT_ROWS = 1 << 20
+_PIECE_ROWS = 1 << 16
+"""Made by one thread: torch draws from a generator on one."""
 
 TOGETHER = 16
 """Steps per run of a cell: their batches are made before the run, and are in memory at the same time."""
@@ -56,13 +60,15 @@ def load_initial_rows(
     """
     if system.start(seed):
         return system
-    for index, table in enumerate(system.spec.tables):
-        rows = table.num_embeddings
-        for start in range(0, rows, _INIT_ROWS):
-            stop = min(start + _INIT_ROWS, rows)
-            chunk = make(table=index, rows=rows, dim=table.embedding_dim, seed=seed, start=start, stop=stop)
-            system.load_rows(table.name, start, Rows(chunk))
-            on_chunk()
+    with pool_of(cores(), "first rows") as pool:
+        for index, table in enumerate(system.spec.tables):
+            rows = table.num_embeddings
+            made = partial(make, table=index, rows=rows, dim=table.embedding_dim, seed=seed)
+            for start in range(0, rows, _INIT_ROWS):
+                cuts = [*range(start, min(start + _INIT_ROWS, rows), _PIECE_ROWS), min(start + _INIT_ROWS, rows)]
+                pieces = pool.map(lambda begin, end, made=made: made(start=begin, stop=end), cuts, cuts[1:])
+                system.load_rows(table.name, start, Rows(torch.cat(list(pieces))))
+                on_chunk()
     return system
 
 
