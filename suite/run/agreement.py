@@ -40,9 +40,16 @@ a sixth, and some by their whole change.
 """
 _ALLOWED_EACH = 0.2
 """The same where a row is rounded after each of its gradients: in 16 batches hot rows differed by up to 0.08."""
+_ALLOWED_ON_CUDA = 0.25
+"""The same on a CUDA device, where fbgemm adds the gradients of rows with more than 1,024 lookups in any order.
+
+Then rows of the next steps differ in their last bits, and where the input of a ReLU is as small as that, a whole
+gradient differs. On an NVIDIA H200 (Criteo Kaggle, scale full) rows of `full_gpu` and of three caches differed by at
+most 0.12, and half of the trained rows not at all. An update that is lost is more, of a row that had up to three.
+"""
 _TYPICAL = 0.1
-_ROUNDING = 2.0**-14
-"""Share of a row's norm that counts as changed in any case: at `_ALLOWED` some eight roundings of the row itself."""
+_ROUNDING = 10 * 2.0**-24
+"""Share of a row's norm that is no difference in any case: some roundings of the row itself."""
 
 Rows = Mapping[str, npt.NDArray[Any]]
 """Arrays by name, as `SampledRows.save` writes them."""
@@ -192,8 +199,8 @@ def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[floa
         ours: Rows of the system under test.
         theirs: Rows of the system that it is compared with.
         bitwise: Take the largest absolute difference of an element. Else, for rows after the first steps only, take the
-            norm of the difference, relative to the norm of the row's change (for optimizer state, of the state) plus a
-            tenth of the median of that: a lost update makes the difference as large as the change.
+            norm of the difference less roundings, relative to the norm of the row's change (for optimizer state, of the
+            state) plus a tenth of the median of that: a lost update makes the difference as large as the change.
     """
     alike = ours.keys() == theirs.keys() and all(ours[name].shape == theirs[name].shape for name in ours)
     if not alike or any(not np.array_equal(ours[name], theirs[name]) for name in ("table", "id")):
@@ -207,7 +214,7 @@ def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[floa
         if not bitwise:
             changed = _lengths(theirs[f"{moment}/moved"] if entry == "weight" else right)
             typical = np.median(changed[changed > 0]) if changed.any() else 1.0
-            apart /= changed + _TYPICAL * typical + _ROUNDING * _lengths(right)
+            apart = np.maximum(apart - _ROUNDING * _lengths(right), 0) / (changed + _TYPICAL * typical)
         apart[np.isnan(apart)] = math.inf
         if apart.max() > worst:
             place = int(apart.argmax())
@@ -223,7 +230,8 @@ def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
     if REFERENCE in (record.cell.system, anchor.cell.system) and math.frexp(record.cell.lr)[0] != 0.5:
         bitwise = False  # fbgemm before 1.8 rounds the step too, which is exact only at a power of two
     summed = all(one.measurement is None or one.measurement.sums_gradients for one in (record, anchor))
-    allowed = 0.0 if bitwise else _ALLOWED if summed else _ALLOWED_EACH
+    on_device = _ALLOWED_ON_CUDA if record.cell.device == "cuda" else 0.0
+    allowed = 0.0 if bitwise else max(_ALLOWED if summed else _ALLOWED_EACH, on_device)
     difference, where = largest_difference(rows[record.key], rows[anchor.key], bitwise=bitwise)
     passed = difference <= allowed
     relative = "" if bitwise else " of what training changed in it"

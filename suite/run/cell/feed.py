@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Protocol
 
@@ -115,16 +115,19 @@ class PreloadedBatches:
     Args:
         make: Makes the batch of a given number.
         pin_memory: Pin batches, so that copies to a CUDA device are asynchronous.
+        keep: Keep all batches, for readers after `rewind`.
     """
 
-    def __init__(self, make: Callable[[int], Batch], *, pin_memory: bool) -> None:
+    def __init__(self, make: Callable[[int], Batch], *, pin_memory: bool, keep: bool = False) -> None:
         self._make = make
         self._pin_memory = pin_memory
+        self._kept: list[Batch] | None = [] if keep else None
         self.rewind()
 
     def rewind(self) -> None:
         """Drop all readers, and restart with batch 0."""
-        self._coming = map(self._make, count())
+        made = tuple(self._kept or ())
+        self._coming = chain(made, map(self._new, count(len(made))))
         self._waiting: list[deque[Batch]] = []
 
     def reader(self) -> Feed:
@@ -135,12 +138,18 @@ class PreloadedBatches:
     def make_one(self) -> None:
         """Make the next batch, for all readers."""
         batch = next(self._coming)
+        for waiting in self._waiting:
+            waiting.append(batch)
+
+    def _new(self, index: int) -> Batch:
+        batch = self._make(index)
         if self._pin_memory:
             # cached here and copied along; computed from ids on the device it would synchronise
             batch.features.length_per_key()
             batch = Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())
-        for waiting in self._waiting:
-            waiting.append(batch)
+        if self._kept is not None:
+            self._kept.append(batch)
+        return batch
 
 
 class _Reader:

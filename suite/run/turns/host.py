@@ -58,9 +58,9 @@ class TimedSystems:
             return_freed_memory()
         multiply_in(tf32=cell.tf32)
         workload = open_workload(cell)
-        self._batches = PreloadedBatches(workload.batch, pin_memory=cell.device == "cuda")
-        elements = sum(rows for _, rows in workload.tables) * cell.embedding_dim
         builds = 1 if cell.host_budget_bytes is not None else cell.builds
+        self._batches = PreloadedBatches(workload.batch, pin_memory=cell.device == "cuda", keep=builds > 1)
+        elements = sum(rows for _, rows in workload.tables) * cell.embedding_dim
         self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
         self._setups: dict[str, CellSetup] = {}
         self._built: dict[str, tuple[EmbeddingSystem, Trainer]] = {}

@@ -73,6 +73,23 @@ def test_before_the_clock_all_batches_of_a_run_are_there_and_no_more_are_made_in
     assert len(made) == 7
 
 
+def test_kept_batches_are_made_once_for_all_builds():
+    workload, made = open_avazu(), []
+
+    def make(index):
+        made.append(index)
+        return workload.batch(index)
+
+    batches = PreloadedBatches(make, pin_memory=False, keep=True)
+    for count in (3, 5, 4):
+        batches.rewind()
+        readers = batches.reader(), batches.reader()
+        for reader in readers:
+            reader.fill(count)
+            assert all(equal(reader.take(), workload.batch(index)) for index in range(count))
+    assert made == [0, 1, 2, 3, 4]
+
+
 class SlowProducer:
     """Stands in for a producer whose third batch is late."""
 
