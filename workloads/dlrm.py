@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torchrec.models.dlrm import DLRM
 
-_CHUNK_ROWS = 1 << 16
-_PRIME = 1_000_003  # spreads (seed, table, chunk) over generator seeds
+INITIAL_ROWS = 1 << 16
+"""Rows of a table that are drawn from one generator."""
+_PRIME = 1_000_003  # spreads (seed, table, rows) over generator seeds
 
 
 def build_dlrm(
@@ -42,17 +43,19 @@ def build_dlrm(
     )
 
 
-def initial_rows(*, table: int, rows: int, dim: int, seed: int, start: int, stop: int) -> Tensor:
-    """Rows `start` to `stop` of a table before training, fp32 `[stop - start, dim]`, uniform in +-1/sqrt(rows).
+def fill_initial_rows(out: Tensor, *, table: int, rows: int, seed: int, start: int) -> None:
+    """Write a table's rows before training, from `start` on, uniform in +-1/sqrt(rows).
 
-    Any part can be made on its own and equals that part of the whole. The bound is facebookresearch/dlrm's.
+    Threads can make `INITIAL_ROWS` each: torch draws from a generator on one. The bound is facebookresearch/dlrm's.
+
+    Args:
+        out: Where to, fp32 `[n, dim]`.
+        table: Number of the table.
+        rows: Rows of the whole table.
+        seed: Of all tables.
+        start: A multiple of `INITIAL_ROWS`.
     """
     bound = 1 / math.sqrt(rows)
-    parts = []
-    for chunk in range(start // _CHUNK_ROWS, -(-stop // _CHUNK_ROWS)):
-        first = chunk * _CHUNK_ROWS
-        size = min(rows - first, _CHUNK_ROWS)
-        generator = torch.Generator().manual_seed(((seed * _PRIME + table) * _PRIME + chunk) % 2**63)
-        values = torch.empty(size, dim).uniform_(-bound, bound, generator=generator)
-        parts.append(values[max(start - first, 0) : stop - first])
-    return torch.cat(parts)
+    for number, part in enumerate(out.split(INITIAL_ROWS), start // INITIAL_ROWS):
+        generator = torch.Generator().manual_seed(((seed * _PRIME + table) * _PRIME + number) % 2**63)
+        part.uniform_(-bound, bound, generator=generator)

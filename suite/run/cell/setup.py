@@ -28,7 +28,6 @@ from systems.contract import (
     Verdict,
 )
 from workloads.batch import Workload
-from workloads.dlrm import initial_rows
 from workloads.schema import prefix_of
 
 
@@ -103,11 +102,10 @@ class CellSetup:
         total_steps: int,
         beat: Callable[[], None],
         kind: type[Trainer] = Trainer,
-        make: Callable[..., Tensor] = initial_rows,
     ) -> tuple[EmbeddingSystem, Trainer]:
         """The system at full size with its initial rows, and a trainer of a DLRM around it; see `Trainer`."""
         cell = self.cell
-        system = load_initial_rows(self.system_class(self.spec), seed=cell.round_seed, on_chunk=beat, make=make)
+        system = load_initial_rows(self.system_class(self.spec), seed=cell.round_seed, on_chunk=beat)
         trainer = kind(
             system,
             self.workload,

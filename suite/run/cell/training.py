@@ -16,11 +16,9 @@ from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from systems.threads import cores, pool_of
 from workloads.batch import Batch, Workload
-from workloads.dlrm import build_dlrm, initial_rows
+from workloads.dlrm import INITIAL_ROWS, build_dlrm, fill_initial_rows
 
-_INIT_ROWS = 1 << 20
-_PIECE_ROWS = 1 << 16
-"""Made by one thread: torch draws from a generator on one."""
+_LOADED_ROWS = 1 << 20
 
 TOGETHER = 16
 """Steps per run of a cell: their batches are made before the run, and are in memory at the same time."""
@@ -48,13 +46,9 @@ def tables_of(
 
 
 def load_initial_rows(
-    system: EmbeddingSystem,
-    *,
-    seed: int,
-    on_chunk: Callable[[], None] = lambda: None,
-    make: Callable[..., Tensor] = initial_rows,
+    system: EmbeddingSystem, *, seed: int, on_chunk: Callable[[], None] = lambda: None
 ) -> EmbeddingSystem:
-    """Load the same initial rows into every system, a million at a time, made by `make`. Returns the system.
+    """Load the same initial rows into every system, a million at a time, made by all cores. Returns the system.
 
     One whose rows cannot be loaded initializes itself from the seed.
     """
@@ -62,12 +56,14 @@ def load_initial_rows(
         return system
     with pool_of(cores(), "first rows") as pool:
         for index, table in enumerate(system.spec.tables):
-            rows = table.num_embeddings
-            made = partial(make, table=index, rows=rows, dim=table.embedding_dim, seed=seed)
-            for start in range(0, rows, _INIT_ROWS):
-                cuts = [*range(start, min(start + _INIT_ROWS, rows), _PIECE_ROWS), min(start + _INIT_ROWS, rows)]
-                pieces = pool.map(lambda begin, end, made=made: made(start=begin, stop=end), cuts, cuts[1:])
-                system.load_rows(table.name, start, Rows(torch.cat(list(pieces))))
+            fill = partial(fill_initial_rows, table=index, rows=table.num_embeddings, seed=seed)
+            for start in range(0, table.num_embeddings, _LOADED_ROWS):
+                made = torch.empty(min(_LOADED_ROWS, table.num_embeddings - start), table.embedding_dim)
+                parts = made.split(INITIAL_ROWS)
+                filled = [pool.submit(fill, part, start=start + at * INITIAL_ROWS) for at, part in enumerate(parts)]
+                for one in filled:
+                    one.result()
+                system.load_rows(table.name, start, Rows(made))
                 on_chunk()
     return system
 

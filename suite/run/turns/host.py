@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import cache
 from typing import NoReturn
 
 import torch
@@ -19,10 +18,6 @@ from suite.run.cell.training import Trainer, multiply_in
 from suite.run.resources import drive_traffic
 from suite.run.worker import Ack, Build, Clear, Host, Reporter, Request, RunSteps, StepTiming
 from systems.contract import EmbeddingSystem
-from workloads.dlrm import initial_rows
-
-_FEW = 1 << 27
-"""Maximum elements of all tables for which initial values are made once and kept."""
 
 
 def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> NoReturn:
@@ -60,8 +55,6 @@ class TimedSystems:
         workload = open_workload(cell)
         builds = 1 if cell.host_budget_bytes is not None else cell.builds
         self._batches = PreloadedBatches(workload.batch, pin_memory=cell.device == "cuda", keep=builds > 1)
-        elements = sum(rows for _, rows in workload.tables) * cell.embedding_dim
-        self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
         self._setups: dict[str, CellSetup] = {}
         self._built: dict[str, tuple[EmbeddingSystem, Trainer]] = {}
 
@@ -77,9 +70,7 @@ class TimedSystems:
             self._setups[name] = CellSetup.of(self._cells[name])
         setup = self._setups[name]
         budget = self._stack.enter_context(host_budget(setup))
-        self._built[name] = setup.build(
-            self._batches.reader(), total_steps=self._steps, beat=self._beat, make=self._rows
-        )
+        self._built[name] = setup.build(self._batches.reader(), total_steps=self._steps, beat=self._beat)
         if budget is not None:
             budget.apply(self._built[name][0], beat=self._beat)
 

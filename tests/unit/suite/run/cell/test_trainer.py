@@ -176,13 +176,15 @@ def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
             super().load_rows(table, start, rows)
 
     chunks, told = [], []
+    for module in ("suite.run.cell.training", "workloads.dlrm"):
+        monkeypatch.setattr(f"{module}.INITIAL_ROWS", 40)
     whole = ReferenceSystem(spec(synthetic))
     load_initial_rows(whole, seed=3)
-    monkeypatch.setattr("suite.run.cell.training._INIT_ROWS", 100)
+    monkeypatch.setattr("suite.run.cell.training._LOADED_ROWS", 80)
     pieces = Loading(spec(synthetic))
     load_initial_rows(pieces, seed=3, on_chunk=lambda: told.append(1))
     assert len(told) == len(chunks)
-    assert max(rows for _, _, rows in chunks) == 100
+    assert max(rows for _, _, rows in chunks) == 80
     for name, rows in synthetic.tables:
         ids = torch.arange(rows)
         left, right = whole.read_rows(name, ids).weights, pieces.read_rows(name, ids).weights
