@@ -34,13 +34,15 @@ def build_dlrm(
         device: Of the dense weights.
     """
     torch.manual_seed(seed)
-    return DLRM(
+    model = DLRM(
         embedding_bag_collection=embeddings,
         dense_in_features=dense_columns,
         dense_arch_layer_sizes=[*bottom_mlp, embedding_dim],
         over_arch_layer_sizes=list(top_mlp),
         dense_device=device,
     )
+    model.inter_arch.to(device)  # torchrec leaves its indices on the CPU, and every step would wait to copy them
+    return model
 
 
 def fill_initial_rows(out: Tensor, *, table: int, rows: int, seed: int, start: int) -> None:

@@ -9,6 +9,10 @@ import torch
 from scenes import build, table
 from torchrec import KeyedJaggedTensor
 
+from suite.run.cell.feed import in_process
+from suite.run.cell.setup import CellSetup
+from suite.run.console.options import Options
+from suite.run.plan import plan_cells
 from systems.contract import CacheRatio, OptimizerKind
 
 pytestmark = pytest.mark.cuda
@@ -102,3 +106,23 @@ def test_training_with_the_cache_never_waits_for_the_device(
     counters = system.counters()
     assert counters.unique_misses > 0  # rows moved both ways while nothing waited
     assert counters.rows_written_back > 0
+
+
+@pytest.mark.parametrize("name", ["full_gpu", "freq_cache[look_ahead=4]", "fbgemm_uvm_caching[prefetch=on]"])
+def test_a_whole_step_of_a_dlrm_never_waits_for_the_device(
+    name: str, device: torch.device, request: pytest.FixtureRequest
+) -> None:
+    options = Options(systems=name, workloads="avazu", scale="smoke", steps=60)
+    setup = CellSetup.of(plan_cells(options, device="cuda", host_bytes=1 << 40)[0][0])
+    _, trainer = setup.build(in_process(setup.workload, device), total_steps=60)
+    trainer.run(SETTLED)
+    of_dense_layers = {
+        tensor.device.type
+        for part, tensor in (*trainer._model.named_parameters(), *trainer._model.named_buffers())
+        if not part.startswith("sparse_arch.")
+    }
+    assert of_dense_layers == {"cuda"}  # from a CPU they would be copied at every step
+    trainer._batches.fill(20)
+    request.getfixturevalue("no_synchronisation")
+    for _ in range(10):
+        trainer._step(trainer._next())

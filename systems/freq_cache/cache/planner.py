@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -10,9 +10,12 @@ from systems.freq_cache.cache import loops
 from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
 from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
 from systems.freq_cache.cache.policy import LEVELS, Policy, checked
-from systems.freq_cache.compiled import gather
+from systems.freq_cache.compiled import gather, in_parts, parts_of
+from systems.threads import cores, interrupts_deferred
 
 _INT32_MAX = 2**31 - 1
+_PART_IDS = 1 << 16
+"""Minimum ids of a batch per thread."""
 
 
 @dataclass
@@ -116,16 +119,35 @@ class Planner:
         n = ids.values.size
         if self.slots + n > _INT32_MAX:
             raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
-        if self._room.shape[1] <= n:
-            self._room = np.zeros((2, n + 1), np.int64)
-        inverse, where = np.empty(n, np.int32), self._index.where
+        # each thread finds the rows of some features, which must not be those of another thread's
+        parts = _parts(n) if sizes is not None and np.unique(ids.starts).size == ids.starts.size else 1
         sizes = self.rows - ids.starts if sizes is None else sizes
-        batch = ids.values, ids.ends, ids.starts, sizes, inverse
-        found, bad = loops.find_distinct(*batch, *self._room, where, self.slots)
-        if bad != NONE:
-            raise OutsideTable(bad)
-        rows, counts = np.empty((2, found), np.int32)
-        loops.collect(self._room[0], rows, counts)
+        cuts = np.searchsorted(ids.ends, np.arange(1, parts) * n // parts)
+        firsts, lasts = [0, *cuts], [*cuts, ids.ends.size]
+        edges = [0, *(int(ids.ends[cut - 1]) if cut else 0 for cut in cuts), n]
+        if self._room.shape[1] < n + parts:
+            self._room = np.zeros((2, n + parts), np.int64)
+        inverse, where = np.empty(n, np.int32), self._index.where
+        room = [self._room[:, edges[part] + part : edges[part + 1] + part + 1] for part in range(parts)]
+        found = [(0, NONE)] * parts
+
+        def find(part: int) -> None:
+            features, mine = slice(firsts[part], lasts[part]), slice(edges[part], edges[part + 1])
+            batch = ids.values[mine], ids.ends[features] - edges[part], ids.starts[features], sizes[features]
+            found[part] = loops.find_distinct(*batch, inverse[mine], *room[part], where, self.slots)
+
+        with interrupts_deferred():
+            in_parts(find, parts)
+        bad = [edge + first for edge, (_, first) in zip(edges, found, strict=False) if first != NONE]
+        if bad:
+            raise OutsideTable(bad[0])
+        ends = np.cumsum([count for count, _ in found])
+        rows, counts = np.empty((2, int(ends[-1])), np.int32)
+        for part, (count, _) in enumerate(found):
+            mine = slice(ends[part] - count, ends[part])
+            loops.collect(room[part][0], rows[mine], counts[mine])
+            if part:
+                inverse[edges[part] : edges[part + 1]] += np.int32(mine.start)
         return Distinct(rows, counts, inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
@@ -154,15 +176,19 @@ class Planner:
         fetch_slots = self._choose(entering.size, now)
         back = np.empty((2, entering.size), np.int32)
         left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
-        slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
+        inverse = now.distinct.inverse
+        slot_of_id = np.empty(inverse.size, np.int32)
         self._pin()
-        gather(slots, now.distinct.inverse, slot_of_id)
+        parts = _parts(inverse.size)
+        edges = [inverse.size * part // parts for part in range(parts + 1)]
+        pieces = [slice(*edge) for edge in pairwise(edges)]
+        in_parts(lambda part: gather(slots, inverse[pieces[part]], slot_of_id[pieces[part]]), parts)
         return Plan(
             batch=now.batch,
             rows=rows,
             slots=slots,
             missed=missed,
-            inverse=now.distinct.inverse,
+            inverse=inverse,
             slot_of_id=slot_of_id,
             unique_misses=absent.size,
             lookup_misses=int(counts[absent].sum()),
@@ -231,3 +257,8 @@ class Planner:
             loops.pin(now.distinct.rows, now.batch, False, self._index)
             found = loops.choose(slots, found, self._index)
         return slots
+
+
+def _parts(ids: int) -> int:
+    """Number of threads for so many ids: a quarter of the cores at most, because other threads train meanwhile."""
+    return min(parts_of(ids, least=_PART_IDS), max(1, cores() // 4))

@@ -1,6 +1,7 @@
 """The planner does what its rules say, field by field; what it takes of memory, and how well it looks ahead."""
 
 import random
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from planner_traces import (
     zipf_batches,
 )
 
+from systems.freq_cache.cache.plan import OutsideTable
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LEVELS, LRU, Int32s
 
@@ -224,6 +226,32 @@ def test_no_row_leaves_that_a_window_which_fits_needs(
         before, held = held, set(planner.held(0, 30)[0].tolist())
         if pinned:
             assert not (before - held) & {row for batch in [now, *coming] for row in batch}
+
+
+@SETTINGS
+@given(
+    threads=st.integers(2, 5),
+    batch=st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=4, max_size=4),
+    bad=st.none() | st.tuples(st.integers(0, 3), st.sampled_from([-1, 10])),
+    shared=st.booleans(),
+)
+def test_threads_find_the_rows_that_one_finds(
+    threads: int, batch: list[list[int]], bad: tuple[int, int] | None, shared: bool
+) -> None:
+    starts = [0, 10, 0, 20] if shared else [0, 10, 20, 30]
+    if bad:
+        batch[bad[0]].append(bad[1])
+    found = []
+    for parts in (1, threads):
+        planner = Planner(rows=40, slots=5, policy=LRU())
+        with patch("systems.freq_cache.cache.planner._parts", return_value=parts):
+            for _ in range(2):  # the first leaves nothing behind
+                try:
+                    distinct = planner.distinct(ids_of(batch, starts), np.full(4, 10))
+                    found.append([getattr(distinct, name).tolist() for name in ("rows", "counts", "inverse")])
+                except OutsideTable as error:
+                    found.append([error.at])
+    assert all(one == found[0] for one in found)
 
 
 class Wrong(LRU):
