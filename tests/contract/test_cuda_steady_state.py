@@ -114,7 +114,7 @@ def test_a_whole_step_of_a_dlrm_never_waits_for_the_device(
 ) -> None:
     options = Options(systems=name, workloads="avazu", scale="smoke", steps=60)
     setup = CellSetup.of(plan_cells(options, device="cuda", host_bytes=1 << 40)[0][0])
-    _, trainer = setup.build(in_process(setup.workload, device), total_steps=60)
+    _, trainer = setup.build(in_process(setup.workload, device), total_steps=60, beat=lambda: None)
     trainer.run(SETTLED)
     of_dense_layers = {
         tensor.device.type

@@ -10,7 +10,7 @@ operator without a CPU kernel fails by its name.
 import ctypes
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ OWN_SPARSE = frozenset([
 ])  # fmt: skip
 SHAPED_BY_DATA = frozenset(("aten::equal", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
 """Operators whose CPU kernels give other shapes than their meta kernels say, or none."""
+INDEXING = frozenset(("aten::index.Tensor", "aten::_index_put_impl_"))
 _HOST = torch.device("cpu")
 _EVERYWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.HPU)
 """A backend that nobody has, at which an operator's kernel for all backends still stands."""
@@ -100,6 +101,12 @@ def _meta(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
+def _asks_for_numbers(indices: Sequence[Tensor | None]) -> bool:
+    """Whether the host waits for indices: to count what a mask selects, or to copy them to the device."""
+    masks = torch.bool, torch.uint8
+    return any(one is not None and (one.dtype in masks or one.device.type == "cpu") for one in indices)
+
+
 class Kernel:
     """The kernel at the CUDA key of one operator."""
 
@@ -128,7 +135,8 @@ class Kernel:
                 torch.tensor(one) if at in self.tensors and isinstance(one, (bool, int, float)) else one
                 for at, one in enumerate(args)
             )
-        if self.waits and kwargs.get("output_size") is None:
+        waiting = _asks_for_numbers(args[1]) if self.name in INDEXING else self.waits
+        if waiting and kwargs.get("output_size") is None:
             waits(self.name)
         targets = {key: kwargs[key] for key in self.outs if key in kwargs}
         rest = {key: value for key, value in kwargs.items() if key not in targets}
