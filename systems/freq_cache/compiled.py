@@ -89,6 +89,8 @@ def bit_length(_context: Any, _number: Any) -> Any:
 
 
 _AHEAD = 32
+_GATHERED = 1 << 14
+"""Minimum elements per thread."""
 
 
 @inlined
@@ -98,9 +100,14 @@ def prefetch_ahead(array, rows, i):
         prefetch(array, rows[i + _AHEAD])
 
 
+def gather(table: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    """Gather an element of a table for each row, which is not negative, to `found`."""
+    in_slices(lambda part: _gather(table, rows[part], found[part]), rows.size, least=_GATHERED)
+
+
 @compiled
-def gather(table, rows, found):
-    """Gather an element of a table for each row. Rows are not negative: unsigned indices spare numba's wraparound."""
+def _gather(table, rows, found):
+    """Unsigned indices spare numba's wraparound."""
     for i in range(rows.size):
         prefetch_ahead(table, rows, i)
         found[i] = table[np.uint64(rows[i])]
@@ -111,7 +118,7 @@ def parts_of(items: int, *, least: int) -> int:
     return max(1, min(items // least, cores()))
 
 
-def in_parts(work: Callable[[int], None], parts: int) -> None:
+def in_parts(work: Callable[[int], object], parts: int) -> None:
     """Call `work(part)` for every part, 0 on this thread and the others on their own. Returns when all are done.
 
     Raises:
@@ -128,6 +135,18 @@ def in_parts(work: Callable[[int], None], parts: int) -> None:
             other.exception()  # waits for it
     for other in others:
         other.result()
+
+
+def parts_beside_training(items: int, *, least: int) -> int:
+    """As `parts_of`, of a quarter of the cores: the others train meanwhile."""
+    return min(parts_of(items, least=least), max(1, cores() // 4))
+
+
+def in_slices(work: Callable[[slice], object], items: int, *, least: int) -> None:
+    """Call `work` for every part of so many items, as `parts_beside_training` has them."""
+    parts = parts_beside_training(items, least=least)
+    edges = [items * part // parts for part in range(parts + 1)]
+    in_parts(lambda part: work(slice(edges[part], edges[part + 1])), parts)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from systems.freq_cache.cache import loops
 from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
 from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
 from systems.freq_cache.cache.policy import LEVELS, Policy, checked
-from systems.freq_cache.compiled import gather, in_parts, parts_of
-from systems.threads import cores, interrupts_deferred
+from systems.freq_cache.compiled import gather, in_parts, in_slices, parts_beside_training
+from systems.threads import interrupts_deferred
 
 _INT32_MAX = 2**31 - 1
-_PART_IDS = 1 << 16
-"""Minimum ids of a batch per thread."""
+_PART_IDS, _PINNED = 1 << 16, 1 << 14
+"""Minimum ids of a batch, and minimum rows to pin, per thread."""
 
 
 @dataclass
@@ -119,12 +119,13 @@ class Planner:
         n = ids.values.size
         if self.slots + n > _INT32_MAX:
             raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
-        # each thread finds the rows of some features, which must not be those of another thread's
-        parts = _parts(n) if sizes is not None and np.unique(ids.starts).size == ids.starts.size else 1
-        sizes = self.rows - ids.starts if sizes is None else sizes
-        cuts = np.searchsorted(ids.ends, np.arange(1, parts) * n // parts)
-        firsts, lasts = [0, *cuts], [*cuts, ids.ends.size]
-        edges = [0, *(int(ids.ends[cut - 1]) if cut else 0 for cut in cuts), n]
+        parts = parts_beside_training(n, least=_PART_IDS)
+        if sizes is None:
+            sizes, parts = self.rows - ids.starts, 1
+        elif parts > 1 and np.unique(ids.starts).size < ids.starts.size:
+            parts = 1  # two threads would find rows of the same table
+        cuts = [0, *np.searchsorted(ids.ends, np.arange(1, parts) * n // parts).tolist(), ids.ends.size]
+        edges = [0, *(int(ids.ends[cut - 1]) if cut else 0 for cut in cuts[1:])]
         if self._room.shape[1] < n + parts:
             self._room = np.zeros((2, n + parts), np.int64)
         inverse, where = np.empty(n, np.int32), self._index.where
@@ -132,7 +133,7 @@ class Planner:
         found = [(0, NONE)] * parts
 
         def find(part: int) -> None:
-            features, mine = slice(firsts[part], lasts[part]), slice(edges[part], edges[part + 1])
+            features, mine = slice(*cuts[part : part + 2]), slice(*edges[part : part + 2])
             batch = ids.values[mine], ids.ends[features] - edges[part], ids.starts[features], sizes[features]
             found[part] = loops.find_distinct(*batch, inverse[mine], *room[part], where, self.slots)
 
@@ -141,13 +142,14 @@ class Planner:
         bad = [edge + first for edge, (_, first) in zip(edges, found, strict=False) if first != NONE]
         if bad:
             raise OutsideTable(bad[0])
-        ends = np.cumsum([count for count, _ in found])
-        rows, counts = np.empty((2, int(ends[-1])), np.int32)
+        rows, counts = np.empty((2, sum(count for count, _ in found)), np.int32)
+        start = 0
         for part, (count, _) in enumerate(found):
-            mine = slice(ends[part] - count, ends[part])
+            mine = slice(start, start + count)
             loops.collect(room[part][0], rows[mine], counts[mine])
-            if part:
-                inverse[edges[part] : edges[part + 1]] += np.int32(mine.start)
+            if start:
+                inverse[edges[part] : edges[part + 1]] += np.int32(start)
+            start += count
         return Distinct(rows, counts, inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
@@ -172,23 +174,19 @@ class Planner:
         after = writers_of(slots[entering], now.batch)
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         if not now.pins or now.batch <= self._taken_back:
-            loops.pin(rows, now.batch, False, index)
+            self._pin_rows(rows, now.batch, later=False)
         fetch_slots = self._choose(entering.size, now)
         back = np.empty((2, entering.size), np.int32)
         left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
-        inverse = now.distinct.inverse
-        slot_of_id = np.empty(inverse.size, np.int32)
+        slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         self._pin()
-        parts = _parts(inverse.size)
-        edges = [inverse.size * part // parts for part in range(parts + 1)]
-        pieces = [slice(*edge) for edge in pairwise(edges)]
-        in_parts(lambda part: gather(slots, inverse[pieces[part]], slot_of_id[pieces[part]]), parts)
+        gather(slots, now.distinct.inverse, slot_of_id)
         return Plan(
             batch=now.batch,
             rows=rows,
             slots=slots,
             missed=missed,
-            inverse=inverse,
+            inverse=now.distinct.inverse,
             slot_of_id=slot_of_id,
             unique_misses=absent.size,
             lookup_misses=int(counts[absent].sum()),
@@ -236,8 +234,15 @@ class Planner:
                 continue
             if self._index.state[PINNED] + batch.distinct.rows.size > self.slots:
                 break
-            loops.pin(batch.distinct.rows, batch.batch, True, self._index)
+            self._pin_rows(batch.distinct.rows, batch.batch, later=True)
             batch.pins = True
+
+    def _pin_rows(self, rows: Int32s, batch: int, *, later: bool) -> None:
+        pinned: list[int] = []
+        in_slices(
+            lambda part: pinned.append(loops.pin(rows[part], batch, later, self._index)), rows.size, least=_PINNED
+        )
+        self._index.state[PINNED] += sum(pinned)
 
     def _unpin(self, batch: _Announced) -> None:
         if batch.pins:
@@ -254,11 +259,6 @@ class Planner:
                 break
             self._unpin(batch)
             self._taken_back = self._batches - 1
-            loops.pin(now.distinct.rows, now.batch, False, self._index)
+            self._pin_rows(now.distinct.rows, now.batch, later=False)
             found = loops.choose(slots, found, self._index)
         return slots
-
-
-def _parts(ids: int) -> int:
-    """Number of threads for so many ids: a quarter of the cores at most, because other threads train meanwhile."""
-    return min(parts_of(ids, least=_PART_IDS), max(1, cores() // 4))

@@ -244,7 +244,7 @@ def test_threads_find_the_rows_that_one_finds(
     found = []
     for parts in (1, threads):
         planner = Planner(rows=40, slots=5, policy=LRU())
-        with patch("systems.freq_cache.cache.planner._parts", return_value=parts):
+        with patch("systems.freq_cache.cache.planner.parts_beside_training", return_value=parts):
             for _ in range(2):  # the first leaves nothing behind
                 try:
                     distinct = planner.distinct(ids_of(batch, starts), np.full(4, 10))
