@@ -1,6 +1,7 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
 from systems.freq_cache.cache import plan
+from systems.freq_cache.compiled import in_parts
+from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import HostTier
+from systems.threads import Worker
 from tests.faults.freq_cache_training import batch, built, learn, started
 
 
@@ -61,3 +65,18 @@ def test_records_on_their_way_have_the_room_that_the_account_says(device: torch.
     taken = sum(place.nbytes for place in (*(entry._device for entry in mover._entries), mover._exit._device))
     assert taken == 3 * sizing.staging_rows(collection.spec, cache.pool.slots) * cache.tier.layout.record_bytes
     assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken
+
+
+def test_a_thread_of_the_cache_reads_rows_with_others_and_each_in_its_place() -> None:
+    tier = HostTier(rows=50_000, layout=RowLayout(8, torch.float32, {}))
+    tier.records.copy_(torch.arange(400_000, dtype=torch.float32).view(50_000, 8))
+    rows, out = torch.randperm(50_000)[:20_001], torch.zeros(20_001, 8)
+    before = torch.get_num_threads()
+    torch.set_num_threads(16)
+    worker = Worker("cache-test")
+    torch.set_num_threads(before)
+    with patch("systems.freq_cache.compiled.in_parts", wraps=in_parts) as shared:
+        worker.submit(lambda: tier.read(rows, out)).result()
+    worker.close()
+    assert shared.call_args.args[1] == 4  # a quarter of the cores
+    assert torch.equal(out, tier.records[rows])
