@@ -1,0 +1,92 @@
+"""The figures of a GPU on its page are those of the records."""
+
+import json
+from pathlib import Path
+
+from suite.records.groups import group_records
+from suite.records.store import RecordStore
+from suite.tables.rows import Row, merged_rows
+
+RESULTS = Path(__file__).resolve().parents[4] / "results"
+PAGE = (RESULTS.parent / "docs" / "cuda.md").read_text(encoding="utf-8")
+SAID = " ".join(PAGE.split())
+OPTIMIZERS = ("sgd", "rowwise_adagrad")
+
+
+def rows(folder: str) -> dict[str, Row]:
+    """The row of every system, all of one setting."""
+    records, problems = RecordStore(RESULTS / folder).load_all()
+    assert not problems
+    (group,) = group_records(records)
+    return {row.system: row for row in merged_rows(group)}
+
+
+def alone(row: Row) -> float:
+    (measurement,) = row.measurements
+    return measurement.timing.alone_steps_per_s
+
+
+def lines(marker: str) -> list[str]:
+    """The lines of a table of the page, without its head."""
+    return PAGE.split(f"<!-- {marker}: begin -->\n")[1].split(f"<!-- {marker}: end -->")[0].splitlines()[2:]
+
+
+def test_every_row_of_the_table_is_that_of_the_records() -> None:
+    now, before = rows("cuda"), rows("cuda/waiting")
+    made = []
+    for name in sorted(before, key=lambda name: -before[name].ratio.value):
+        row, early = now.get(name), before[name]
+        pace = [f"{alone(row):.1f}", f"{alone(row) / alone(now['full_gpu']):.2f}"] if row else ["n/a", "n/a"]
+        ratio = early.ratio
+        interval = "" if ratio.low is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+        shown = row or early
+        share = shown.numbers.get("misses_over_optimum")
+        cells = [
+            f"`{name}`",
+            *pace,
+            f"{ratio.value:.2f}{interval}",
+            f"{early.numbers['embedding_ratio'].value:.2f}",
+            f"{shown.numbers['device_reserved_bytes'] / 1e9:.2f}",
+            f"{100 * shown.numbers['hit_rate']:.1f} %",
+            "n/a" if share is None else f"{100 * share:.0f} %",
+        ]
+        made.append(f"| {' | '.join(cells)} |")
+    assert lines("h200") == made
+
+
+def test_rates_are_those_of_the_record() -> None:
+    rates: dict[str, dict[tuple[str, str], float]] = {}
+    for one in json.loads((RESULTS / "cuda" / "exchange_rates.json").read_text())["rates"]:
+        rates.setdefault(one["way"], {})[one["optimizer"], one["direction"]] = one["gb_per_s"]
+    names = {
+        "copy": "a block of pinned memory",
+        "staged": "`freq_cache`",
+        "torch": "`freq_cache[tier=pinned]`, in alone",
+        "exchange, 16": "`freq_cache[copy_engine=device,tier=pinned]`, 16 programs",
+        "exchange, 32": "the same kernel in 32 programs",
+    }
+    made = []
+    for way, name in names.items():
+        figures = [f"{rates[way][optimizer, to]:.1f}" for optimizer in OPTIMIZERS for to in ("in", "out")]
+        made.append(f"| {name} | {' | '.join(figures)} |")
+    assert lines("rates") == made
+
+
+def test_what_the_page_says_of_a_step_is_in_the_profiles() -> None:
+    now, before = (json.loads((RESULTS / "cuda" / name / "step_profile.json").read_text()) for name in (".", "waiting"))
+    device = now["device"]
+    planning = [
+        sum(one["ms"] for one in profile["host"] if one["thread"] == "cache-planning") for profile in (now, before)
+    ]
+    facts = json.loads((RESULTS / "facts" / "h200.json").read_text())
+    dense = [facts[f"dense_step_ms matmul_precision={precision}"] for precision in ("high", "highest")]
+    for words in (
+        f"takes {now['step_ms']:.2f} ms now, of which kernels take {device['kernels_ms']:.2f} and the device idles "
+        f"{device['idle_ms']:.2f}; it took {before['step_ms']:.2f} and idled {before['device']['idle_ms']:.2f}",
+        f"takes {planning[0]:.1f} ms of the planning thread ({planning[1]:.1f} before)",
+        f"in TF32, which take {dense[0]:.1f} ms ({dense[1]:.1f} in fp32",
+    ):
+        assert words in SAID
+    assert sum(device[name] for name in ("copies_in_exposed_ms", "copies_out_exposed_ms")) < 0.1  # hidden
+    scores = sorted(rows(folder)["full_gpu"].auroc for folder in ("cuda", "cuda/waiting"))
+    assert "two runs of `full_gpu` ({:.4f}, {:.4f})".format(*scores) in SAID
