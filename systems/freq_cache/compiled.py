@@ -89,8 +89,6 @@ def bit_length(_context: Any, _number: Any) -> Any:
 
 
 _AHEAD = 32
-_GATHERED = 1 << 14
-"""Minimum elements per thread."""
 
 
 @inlined
@@ -100,14 +98,9 @@ def prefetch_ahead(array, rows, i):
         prefetch(array, rows[i + _AHEAD])
 
 
-def gather(table: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
-    """Gather an element of a table for each row, which is not negative, to `found`."""
-    in_slices(lambda part: _gather(table, rows[part], found[part]), rows.size, least=_GATHERED)
-
-
 @compiled
-def _gather(table, rows, found):
-    """Unsigned indices spare numba's wraparound."""
+def gather(table, rows, found):
+    """Gather an element of a table for each row. Rows are not negative: unsigned indices spare numba's wraparound."""
     for i in range(rows.size):
         prefetch_ahead(table, rows, i)
         found[i] = table[np.uint64(rows[i])]

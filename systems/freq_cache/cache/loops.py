@@ -208,11 +208,8 @@ def collect(seen, rows, counts):
 
 @compiled
 def pin(rows, batch, later, index):
-    """Pin rows until a batch. `later`: the pins that they have are of earlier batches, else they have precedence.
-
-    Returns how many slots are pinned that were not. Threads may pin other rows meanwhile.
-    """
-    where, slots, _, _ = index
+    """Pin rows until a batch. `later`: the pins that they have are of earlier batches, else they have precedence."""
+    where, slots, state, _ = index
     code, pinned = pin_of(batch), 0
     for i in range(rows.size):
         prefetch_ahead(where, rows, i)
@@ -226,7 +223,7 @@ def pin(rows, batch, later, index):
         pinned += slots[at(location, PIN)] == UNPINNED
         if later or slots[at(location, PIN)] == UNPINNED:
             slots[at(location, PIN)] = code
-    return pinned
+    state[PINNED] += pinned
 
 
 @compiled

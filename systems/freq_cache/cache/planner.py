@@ -10,12 +10,12 @@ from systems.freq_cache.cache import loops
 from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
 from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
 from systems.freq_cache.cache.policy import LEVELS, Policy, checked
-from systems.freq_cache.compiled import gather, in_parts, in_slices, parts_beside_training
+from systems.freq_cache.compiled import gather, in_parts, parts_beside_training
 from systems.threads import interrupts_deferred
 
 _INT32_MAX = 2**31 - 1
-_PART_IDS, _PINNED = 1 << 16, 1 << 14
-"""Minimum ids of a batch, and minimum rows to pin, per thread."""
+_PART_IDS = 1 << 16
+"""Minimum ids of a batch per thread."""
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Planner:
         after = writers_of(slots[entering], now.batch)
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         if not now.pins or now.batch <= self._taken_back:
-            self._pin_rows(rows, now.batch, later=False)
+            loops.pin(rows, now.batch, False, index)
         fetch_slots = self._choose(entering.size, now)
         back = np.empty((2, entering.size), np.int32)
         left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
@@ -234,15 +234,8 @@ class Planner:
                 continue
             if self._index.state[PINNED] + batch.distinct.rows.size > self.slots:
                 break
-            self._pin_rows(batch.distinct.rows, batch.batch, later=True)
+            loops.pin(batch.distinct.rows, batch.batch, True, self._index)
             batch.pins = True
-
-    def _pin_rows(self, rows: Int32s, batch: int, *, later: bool) -> None:
-        pinned: list[int] = []
-        in_slices(
-            lambda part: pinned.append(loops.pin(rows[part], batch, later, self._index)), rows.size, least=_PINNED
-        )
-        self._index.state[PINNED] += sum(pinned)
 
     def _unpin(self, batch: _Announced) -> None:
         if batch.pins:
@@ -259,6 +252,6 @@ class Planner:
                 break
             self._unpin(batch)
             self._taken_back = self._batches - 1
-            self._pin_rows(now.distinct.rows, now.batch, later=False)
+            loops.pin(now.distinct.rows, now.batch, False, self._index)
             found = loops.choose(slots, found, self._index)
         return slots
