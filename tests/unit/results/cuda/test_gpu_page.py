@@ -3,8 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from suite.records.groups import group_records
 from suite.records.store import RecordStore
+from suite.run.cell.feed import open_workload
+from suite.simulate.models.fbgemm import FbgemmCacheModel
+from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.models.ours import FreqCacheModel
+from suite.simulate.trace import WorkloadTrace
 from suite.tables.rows import Row, merged_rows
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
@@ -90,3 +97,24 @@ def test_what_the_page_says_of_a_step_is_in_the_profiles() -> None:
     assert sum(device[name] for name in ("copies_in_exposed_ms", "copies_out_exposed_ms")) < 0.1  # hidden
     scores = sorted(rows(folder)["full_gpu"].auroc for folder in ("cuda", "cuda/waiting"))
     assert "two runs of `full_gpu` ({:.4f}, {:.4f})".format(*scores) in SAID
+
+
+@pytest.mark.parametrize(
+    ("folder", "system", "model", "parameters"),
+    [
+        ("cuda", "freq_cache[look_ahead=4]", FreqCacheModel, {"policy": "static", "look_ahead": "4", "ram": "0"}),
+        ("cuda/waiting", "fbgemm_uvm_caching", FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}),
+    ],
+)
+def test_simulated_misses_are_those_that_the_gpu_counted(
+    folder: str, system: str, model: type, parameters: dict[str, str]
+) -> None:
+    row = rows(folder)[system]
+    cell, (measurement,) = row.cell, row.measurements
+    trace = WorkloadTrace(open_workload(cell), prefix=cell.frequency_prefix)
+    span = Span(counted_from=cell.train_steps, stop=cell.steps)
+    tally = replay(model(Setting(trace=trace, span=span, slots=int(trace.rows * cell.cache_ratio)), parameters))
+    names = ("unique_ids", "unique_misses", "lookups")
+    assert [getattr(tally, name) for name in names] == [getattr(measurement.traffic, name) for name in names]
+    page = " ".join((RESULTS.parent / "docs" / "simulation.md").read_text().split())
+    assert f"{tally.unique_misses:,}" in page
