@@ -99,6 +99,24 @@ def test_what_the_page_says_of_a_step_is_in_the_profiles() -> None:
     assert "two runs of `full_gpu` ({:.4f}, {:.4f})".format(*scores) in SAID
 
 
+def test_a_virtual_device_lacks_the_bytes_that_its_page_says() -> None:
+    cells = json.loads((RESULTS / "cuda" / "virtual_memory.json").read_text())["cells"]
+    virtual = {one["system"].replace("memory=managed,", "").replace("[memory=managed]", ""): one for one in cells}
+    more: dict[str, list[float]] = {"allocated": [], "reserved": [], "used": []}
+    for folder in ("cuda", "cuda/waiting"):
+        for name, row in rows(folder).items():
+            (memory,) = (one.memory for one in row.measurements)
+            for kind in ("allocated", "reserved"):
+                real = getattr(memory, f"device_{kind}_bytes")
+                more[kind].append((real - virtual[name][f"peak_{kind}_bytes"]) / 2**20)
+            more["used"].append((memory.device_used_bytes - memory.device_reserved_bytes) / 2**30)
+    page = " ".join((RESULTS.parent / "docs" / "virtual-cuda.md").read_text().split())
+    allocated, reserved = ([f"{end(more[kind]):.0f}" for end in (min, max)] for kind in ("allocated", "reserved"))
+    assert f"{' to '.join(allocated)} MiB higher allocated, and {' to '.join(reserved)} MiB reserved" in page
+    assert {f"{one:.1f}" for one in more["used"]} == {"0.8"}
+    assert "another 0.8 GiB" in page
+
+
 @pytest.mark.parametrize(
     ("folder", "system", "model", "parameters"),
     [
