@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 import pytest
 import torch
 from hypothesis import settings
+
+# What a shell starts in the background ignores Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Runs on one device exclude each other; each process of a test run has devices of its own, so to speak.
 _LOCKS = tempfile.TemporaryDirectory(prefix="locks-")

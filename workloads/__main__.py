@@ -175,7 +175,6 @@ def _failed(error: DataError) -> typer.Exit:
 
 if __name__ == "__main__":
     # polars has put a handler of its own in the place of Python's: a Ctrl-C within one of its calls may then be raised
-    # twice, or not at all. With Python's it is raised once, behind that call.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # twice, or not at all. With Python's it is raised once, behind that call, or ignored where a shell says so.
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
     app()
