@@ -121,7 +121,10 @@ def test_exact_systems_end_long_training_as_the_reference_does_bit_for_bit() -> 
     assert f"AUROC of {auroc.pop():.4f}, of {best:.4f} that is possible" in page
 
 
-@pytest.mark.parametrize("folder", ["published", "published/approximate", "disk", "levels", "ranks", "quality"])
+_PAGES = ["published", "published/approximate", "disk", "levels", "ranks", "quality", "cuda", "cuda/waiting"]
+
+
+@pytest.mark.parametrize("folder", _PAGES)
 def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkout(folder: str) -> None:
     records, _ = RecordStore(ROOT / "results" / folder).load_all()
     assert {(record.environment.code, record.environment.dirty) for record in records} == {
