@@ -1,6 +1,7 @@
 """A whole cell in this process: its phases, what it measures, and how data are opened."""
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -108,6 +109,18 @@ def test_counted_traffic_is_that_of_the_counting_phase_alone(ran):
         features = workload.batch(index).features
         unique += sum(features[name].values().unique().numel() for name in features.keys())  # noqa: SIM118 - torchrec's
     assert outcome.measurement.traffic.unique_ids == unique
+
+
+def test_pace_alone_leaves_out_the_waits_for_batches(monkeypatch):
+    real = Trainer.run
+
+    def waiting(trainer, steps, **options):
+        return replace(real(trainer, steps, **options), duration_s=1.5, wait_s=0.5)
+
+    monkeypatch.setattr(Trainer, "run", waiting)
+    timing = run_cell(tiny_cell(train_steps=7), Phases()).measurement.timing
+    assert timing.alone_steps_per_s == pytest.approx(6.0)  # of the seven steps one leads, untimed
+    assert timing.train_s > 0
 
 
 def test_control_is_not_verified_and_says_so_and_so_is_a_refused_reset_of_the_peak(monkeypatch):
