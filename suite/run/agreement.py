@@ -45,7 +45,7 @@ _ALLOWED_ON_CUDA = 0.25
 
 Then rows of the next steps differ in their last bits, and where the input of a ReLU is as small as that, a whole
 gradient differs. On an NVIDIA H200 (Criteo Kaggle, scale full) rows of `full_gpu` and of three caches differed by at
-most 0.12, and half of the trained rows not at all. An update that is lost is more, of a row that had up to three.
+most 0.11, and half of the trained rows not at all. An update that is lost is more, of a row that had up to three.
 """
 _TYPICAL = 0.1
 _ROUNDING = 10 * 2.0**-24

@@ -32,6 +32,7 @@ OWN_SPARSE = frozenset([
 SHAPED_BY_DATA = frozenset(("aten::equal", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
 """Operators whose CPU kernels give other shapes than their meta kernels say, or none."""
 INDEXING = frozenset(("aten::index.Tensor", "aten::_index_put_impl_"))
+"""Operators that take indices second, of which some make the host wait: see `_asks_for_numbers`."""
 _HOST = torch.device("cpu")
 _EVERYWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.HPU)
 """A backend that nobody has, at which an operator's kernel for all backends still stands."""

@@ -39,7 +39,7 @@ def lines(marker: str) -> list[str]:
 
 
 def test_every_row_of_the_table_is_that_of_the_records() -> None:
-    now, before = rows("cuda"), rows("cuda/waiting")
+    now, before = rows("cuda/h200"), rows("cuda/h200/waiting")
     made = []
     for name in sorted(before, key=lambda name: -before[name].ratio.value):
         row, early = now.get(name), before[name]
@@ -63,7 +63,7 @@ def test_every_row_of_the_table_is_that_of_the_records() -> None:
 
 def test_rates_are_those_of_the_record() -> None:
     rates: dict[str, dict[tuple[str, str], float]] = {}
-    for one in json.loads((RESULTS / "cuda" / "exchange_rates.json").read_text())["rates"]:
+    for one in json.loads((RESULTS / "cuda" / "h200" / "exchange_rates.json").read_text())["rates"]:
         rates.setdefault(one["way"], {})[one["optimizer"], one["direction"]] = one["gb_per_s"]
     names = {
         "copy": "a block of pinned memory",
@@ -80,30 +80,42 @@ def test_rates_are_those_of_the_record() -> None:
 
 
 def test_what_the_page_says_of_a_step_is_in_the_profiles() -> None:
-    now, before = (json.loads((RESULTS / "cuda" / name / "step_profile.json").read_text()) for name in (".", "waiting"))
+    folder = RESULTS / "cuda" / "h200"
+    now, before = (json.loads((part / "step_profile.json").read_text()) for part in (folder, folder / "waiting"))
     device = now["device"]
     planning = [
         sum(one["ms"] for one in profile["host"] if one["thread"] == "cache-planning") for profile in (now, before)
     ]
-    facts = json.loads((RESULTS / "facts" / "h200.json").read_text())
+    facts = json.loads((RESULTS / "cuda" / "h200" / "facts.json").read_text())
     dense = [facts[f"dense_step_ms matmul_precision={precision}"] for precision in ("high", "highest")]
     for words in (
-        f"takes {now['step_ms']:.2f} ms now, of which kernels take {device['kernels_ms']:.2f} and the device idles "
-        f"{device['idle_ms']:.2f}; it took {before['step_ms']:.2f} and idled {before['device']['idle_ms']:.2f}",
+        f"took {now['step_ms']:.2f} ms in that last run, of which kernels take {device['kernels_ms']:.2f} and the "
+        f"device idles {device['idle_ms']:.2f}; it took {before['step_ms']:.2f} and idled {before['device']['idle_ms']:.2f}",
         f"takes {planning[0]:.1f} ms of the planning thread ({planning[1]:.1f} before)",
-        f"in TF32, which take {dense[0]:.1f} ms ({dense[1]:.1f} in fp32",
+        f"in TF32 take {dense[0]:.1f} ms ({dense[1]:.1f} in fp32",
     ):
         assert words in SAID
     assert sum(device[name] for name in ("copies_in_exposed_ms", "copies_out_exposed_ms")) < 0.1  # hidden
-    scores = sorted(rows(folder)["full_gpu"].auroc for folder in ("cuda", "cuda/waiting"))
+    scores = sorted(rows(folder)["full_gpu"].auroc for folder in ("cuda/h200", "cuda/h200/waiting"))
     assert "two runs of `full_gpu` ({:.4f}, {:.4f})".format(*scores) in SAID
 
 
+def test_rows_differed_by_what_the_protocol_says() -> None:
+    found = [row for folder in ("cuda/h200", "cuda/h200/waiting") for row in rows(folder).values()]
+    checks = [check for row in found for record in row.records for check in record.verification.checks]
+    most = max(check.max_difference for check in checks if check.name.startswith("rows after training"))
+    protocol = " ".join((RESULTS.parent / "docs" / "protocol.md").read_text().split())
+    assert f"rows of four systems differed by up to {100 * most:.0f} %" in protocol
+    traffic = [row.measurements[0].traffic for row in found]
+    assert {round(one.unique_ids / one.steps, -3) for one in traffic} == {64_000}
+    assert "A batch has 64,000 distinct rows" in SAID
+
+
 def test_a_virtual_device_lacks_the_bytes_that_its_page_says() -> None:
-    cells = json.loads((RESULTS / "cuda" / "virtual_memory.json").read_text())["cells"]
+    cells = json.loads((RESULTS / "cuda" / "h200" / "virtual_memory.json").read_text())["cells"]
     virtual = {one["system"].replace("memory=managed,", "").replace("[memory=managed]", ""): one for one in cells}
     more: dict[str, list[float]] = {"allocated": [], "reserved": [], "used": []}
-    for folder in ("cuda", "cuda/waiting"):
+    for folder in ("cuda/h200", "cuda/h200/waiting"):
         for name, row in rows(folder).items():
             (memory,) = (one.memory for one in row.measurements)
             for kind in ("allocated", "reserved"):
@@ -120,8 +132,8 @@ def test_a_virtual_device_lacks_the_bytes_that_its_page_says() -> None:
 @pytest.mark.parametrize(
     ("folder", "system", "model", "parameters"),
     [
-        ("cuda", "freq_cache[look_ahead=4]", FreqCacheModel, {"policy": "static", "look_ahead": "4", "ram": "0"}),
-        ("cuda/waiting", "fbgemm_uvm_caching", FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}),
+        ("cuda/h200", "freq_cache[look_ahead=4]", FreqCacheModel, {"policy": "static", "look_ahead": "4", "ram": "0"}),
+        ("cuda/h200/waiting", "fbgemm_uvm_caching", FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}),
     ],
 )
 def test_simulated_misses_are_those_that_the_gpu_counted(
