@@ -90,7 +90,8 @@ def test_what_the_page_says_of_a_step_is_in_the_profiles() -> None:
     dense = [facts[f"dense_step_ms matmul_precision={precision}"] for precision in ("high", "highest")]
     for words in (
         f"took {now['step_ms']:.2f} ms in that last run, of which kernels take {device['kernels_ms']:.2f} and the "
-        f"device idles {device['idle_ms']:.2f}; it took {before['step_ms']:.2f} and idled {before['device']['idle_ms']:.2f}",
+        f"device idles {device['idle_ms']:.2f}; it took {before['step_ms']:.2f} and idled "
+        f"{before['device']['idle_ms']:.2f} before",
         f"takes {planning[0]:.1f} ms of the planning thread ({planning[1]:.1f} before)",
         f"in TF32 take {dense[0]:.1f} ms ({dense[1]:.1f} in fp32",
     ):
