@@ -55,8 +55,7 @@ class Timing(Model):
     evaluate_s: float
     total_s: float
     alone_steps_per_s: float | None = None
-    """Pace of the last two thirds of training, with nobody beside it, without waits for batches: the median over runs
-    of steps. None: older."""
+    """Pace of the last two thirds of training, with nobody beside it: the median over runs of steps. None: older."""
 
 
 class QualityPoint(Model):

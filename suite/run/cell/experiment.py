@@ -155,7 +155,7 @@ def measure(
             reporter.beat(before + step, cell.train_steps)
 
         runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=progressive))
-        paces.append((steps - lead) / (runs[-1].duration_s - runs[-1].wait_s))
+        paces.append((steps - lead) / runs[-1].duration_s)
         if done == 0 and sample is not None:
             sample.read("early")
         multiply_in(tf32=cell.tf32)  # not before the early rows are read: they are compared in fp32
