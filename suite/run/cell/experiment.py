@@ -21,7 +21,7 @@ from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget, return_freed_memory
 from suite.run.cell.quality import ProgressiveQuality, evaluate
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import TOGETHER, StepsRun, Trainer, multiply_in
+from suite.run.cell.training import TOGETHER, StepsRun, Trainer, fixed_order, multiply_in
 from suite.run.cell.verify import verify
 from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
@@ -154,7 +154,8 @@ def measure(
         def beat(step: int, before: int = done + lead) -> None:
             reporter.beat(before + step, cell.train_steps)
 
-        runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=progressive))
+        with fixed_order(system.spec.device) if done == 0 else nullcontext():  # early rows are compared
+            runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=progressive))
         paces.append((steps - lead) / runs[-1].duration_s)
         if done == 0 and sample is not None:
             sample.read("early")

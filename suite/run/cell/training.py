@@ -3,7 +3,8 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -82,6 +83,20 @@ def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim
 def multiply_in(*, tf32: bool) -> None:
     """Set the precision of dense layers' matrix products on a CUDA device: TF32 or fp32."""
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
+
+
+@contextmanager
+def fixed_order(device: torch.device) -> Iterator[None]:
+    """Within it, kernels of a CUDA device add in the same order every time, and are slower.
+
+    Else fbgemm adds the gradients of a row with more than 1,024 lookups in any order.
+    """
+    torch.utils.deterministic.fill_uninitialized_memory = False  # a thread of a system may write there already
+    torch.use_deterministic_algorithms(device.type == "cuda", warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def synchronize(device: torch.device) -> None:
