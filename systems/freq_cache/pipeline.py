@@ -1,9 +1,10 @@
-"""Batches are announced, planned one step ahead and sent on threads of their own, and moved when they are looked up."""
+"""Batches are announced, planned ahead and sent on threads of their own, and moved when they are looked up."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 
 import torch
 from torchrec import KeyedJaggedTensor
@@ -20,13 +21,22 @@ class PlanningFailed(RuntimeError):
     """Planning a batch failed, or was interrupted; the cause says why."""
 
 
+PLANNED_AHEAD = 2
+"""Steps from a batch's plan to its lookup. With one the plan and the read of its rows would follow each other in it."""
+
+
+def known_behind(look_ahead: int) -> int:
+    """Number of batches behind it that are known when a batch is planned."""
+    return max(look_ahead - PLANNED_AHEAD, 0)
+
+
 class Pipeline:
     """The announced batches of several caches, in the order in which they will be looked up.
 
-    A batch is planned as soon as `look_ahead - 1` batches after it are announced. That is one step before its lookup,
-    so its rows are read from the slow tier while the previous batch trains. The sending thread sends it after its plan,
-    and may still read rows when the next batch is planned. An unannounced batch is served too: the batches announced
-    before it are withdrawn, and announced again later.
+    A batch is planned as soon as `known_behind(look_ahead)` batches after it are announced: `PLANNED_AHEAD` steps before
+    its lookup, if as many are announced. The sending thread sends it one step before its lookup, so its rows are read
+    from the slow tier while the previous batch trains and a later one is planned. An unannounced batch is served too:
+    the batches announced before it are withdrawn, and announced again later.
 
     An exception may end any call half-way, an interrupt at any instruction. State is updated after the work is done, so
     unfinished work is repeated, and a batch stays in the queue until its rows are moved. Only planners cannot resume a
@@ -53,7 +63,7 @@ class Pipeline:
     ) -> None:
         self._caches = caches
         self.split = split
-        self._window = max(look_ahead - 1, 0)
+        self._window = known_behind(look_ahead)
         self._planning, self._sending = planning, sending
         self.in_flight = InFlight(
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
@@ -102,6 +112,7 @@ class Pipeline:
         for position, coming in enumerate(self._coming):
             if len(self._coming) - 1 - position >= self._window:
                 self._plan(coming)
+        self._send_ahead(0)
 
     def move(self, features: KeyedJaggedTensor) -> tuple[list[Planned], list[KeyedJaggedTensor]]:
         """Have the caches hold the rows of a batch that is looked up now. After an error the call may be repeated.
@@ -130,15 +141,15 @@ class Pipeline:
             cache.mover.move(planned, cache.traffic)
         # with the weights as they are now
         parts = coming.parts if features.weights_or_none() is None else self.split(features)
+        self._send_ahead(1)
         self._coming.popleft()
         return plans, parts
 
     def _plans_of(self, coming: Coming) -> list[Planned]:
         """Plans of the next batch, one per cache. The training thread waits for the planning thread or plans itself."""
-        announcing, planning = self._announce(coming), self._plan(coming)
+        announcing, planning, sending = self._announce(coming), self._plan(coming), self._send(coming)
         planning.wait()
-        if coming.sending is not None:
-            coming.sending.wait()
+        sending.wait()
         if coming.planned is None:
             if self._failure is not None:
                 self._check()
@@ -249,7 +260,7 @@ class Pipeline:
         return coming.announcing
 
     def _plan(self, coming: Coming) -> Task[None]:
-        """Have a batch planned and then sent, unless that was done or the planners do not know of it."""
+        """Have a batch planned, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
             coming.planned = [
@@ -260,17 +271,31 @@ class Pipeline:
             if coming.planned is None and coming.told:
                 self._change(make_plans)
                 coming.planned_at = time.perf_counter()
-            if coming.planned is not None:
-                coming.sending = self._run(send, self._sending)
-
-        def send() -> None:
-            for cache, planned in zip(self._caches, coming.planned or [], strict=False):
-                with suppress(Exception):  # `move` tries again, and raises it
-                    cache.mover.send(planned)
 
         if coming.planning is None:
             coming.planning = self._run(plan, self._planning)
         return coming.planning
+
+    def _send(self, coming: Coming) -> Task[None]:
+        """Have a batch sent after its plan, unless that was done."""
+        planning = self._plan(coming)
+
+        def send() -> None:
+            planning.wait()
+            for cache, planned in zip(self._caches, coming.planned or [], strict=False):
+                with suppress(Exception):  # `move` tries again, and raises it
+                    cache.mover.send(planned)
+
+        if coming.sending is None:
+            coming.sending = self._run(send, self._sending)
+        return coming.sending
+
+    def _send_ahead(self, moved: int) -> None:
+        """Have those batches sent for which `BatchMover` has room: the current one and the next of those not moved."""
+        for coming in tuple(islice(self._coming, moved, moved + 2)):
+            if coming.planning is None:
+                break
+            self._send(coming)
 
     @staticmethod
     def _run(work: Callable[[], None], worker: Worker | None) -> Task[None]:

@@ -14,6 +14,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import Support, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.pipeline import known_behind
 
 TABLES = (
     table("users", 13, 8, "clicked", "bought"),
@@ -102,7 +103,7 @@ class Foretold:
         self._warm_up()
         self.coming.append(Coming(batch, changes))
         self._enter_all()
-        known = len(self.coming) - max(self.choices.look_ahead - 1, 0)  # so many have enough others behind them
+        known = len(self.coming) - known_behind(self.choices.look_ahead)  # so many have enough others behind them
         for coming in self.coming[: max(known, 0)]:
             if coming.plans is None:
                 coming.plans = [planner.plan() for planner in self.planners]

@@ -10,6 +10,7 @@ from suite.simulate.trace import Seen, Trace
 from systems.freq_cache.cache.plan import Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.pipeline import known_behind
 from systems.freq_cache.system import FreqCache
 from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
 
@@ -17,8 +18,8 @@ from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
 class FreqCacheModel(CacheModel):
     """`systems.freq_cache` without weights, equal to its counters one by one.
 
-    The cache plans a batch one step before it is looked up, so that rows can be read meanwhile: with `look_ahead` of n
-    it knows n - 1 batches behind the one that it plans, and with 1 none, as with 0.
+    The cache plans a batch some steps before it is looked up, so that rows can be read meanwhile: with `look_ahead` of n
+    it knows `known_behind(n)` batches behind the one that it plans.
 
     With `ram` of n, rows are on a drive, and of the slots that are given n in n + 1 are places of a level of RAM above
     it. Misses are then the rows that neither has; rows are fetched from the drive and written back to it.
@@ -46,7 +47,7 @@ class FreqCacheModel(CacheModel):
 
     @property
     def look_ahead(self) -> int:
-        return max(0, int(self.parameters["look_ahead"]) - 1)
+        return known_behind(int(self.parameters["look_ahead"]))
 
     def announce(self, batch: Seen) -> None:
         self._planner.announce(self._planner.distinct(batch.ids), changes=True)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace, Step, assert_counts, setting, traces
 
 from suite.simulate.models.ours import FreqCacheModel
+from systems.freq_cache.pipeline import known_behind
 
 RANKINGS = {"static": lambda trace: ByFrequency(trace.counts), "lfu": lambda _: ByUse(), "lru": lambda _: ByRecency()}
 
@@ -43,7 +44,7 @@ def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> l
 def test_counters_follow_the_rules(
     trace: ListedTrace, slots: int, policy: str, look_ahead: int, counted_from: int
 ) -> None:
-    steps = told(trace, slots, policy=policy, known_behind=max(0, look_ahead - 1))
+    steps = told(trace, slots, policy=policy, known_behind=known_behind(look_ahead))
     simulated = model(
         trace, slots, policy=policy, look_ahead=look_ahead, counted_from=min(counted_from, trace.length - 1)
     )
