@@ -42,10 +42,9 @@ class Planned:
     def prepare(self) -> tuple[Ids]:
         return (self._next(),)
 
-    def run(self, newest: Ids) -> tuple[Plan, npt.NDArray[np.int32]]:
+    def run(self, newest: Ids) -> Plan:
         self._planner.announce(self._planner.distinct(newest, np.array(self._sizes)), changes=True)
-        plan = self._planner.plan()
-        return plan, plan.slot_of_id
+        return self._planner.plan()
 
     @property
     def rows_of_last(self) -> npt.NDArray[np.int64]:
@@ -84,15 +83,15 @@ def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_a
         prepare=planned.prepare,
         run=planned.run,
     )
-    (plan, slot_of_id), gathered = turns.measure(
+    plan, gathered = turns.measure(
         ours, beside=gather.side(GATHER), rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS
     )
     gather.check(gathered)
     wanted = planned.rows_of_last
     assert np.array_equal(plan.rows[plan.inverse], wanted)
     assert np.unique(plan.slots).size == plan.unique_ids == np.unique(wanted).size
-    assert np.array_equal(slot_of_id, plan.slots[plan.inverse])
-    assert slot_of_id.min() >= 0
+    assert np.array_equal(plan.slot_of_id, plan.slots[plan.inverse])
+    assert plan.slot_of_id.min() >= 0
     assert plan.unique_misses > 0
 
 

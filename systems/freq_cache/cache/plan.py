@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.contract import Counters
+from systems.freq_cache.compiled import gather
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -70,7 +71,6 @@ class Plan:
         slots: Their slots, int32 `[u]`; below 0 where an overflow batch has none.
         missed: Whether each was absent when the batch was planned, bool `[u]`.
         inverse: Position in `rows` of every id, int32 `[n]`.
-        slot_of_id: The slot of every id, int32 `[n]`.
         unique_misses: Number of distinct rows that were absent when the batch was planned.
         lookup_misses: Number of ids of such rows.
         fetch_rows, fetch_slots: Rows to fetch, and their slots, int32.
@@ -84,7 +84,6 @@ class Plan:
     slots: Int32s
     missed: NDArray[np.bool_]
     inverse: Int32s
-    slot_of_id: Int32s
     unique_misses: int
     lookup_misses: int
     fetch_rows: Int32s
@@ -97,6 +96,13 @@ class Plan:
     @property
     def unique_ids(self) -> int:
         return self.rows.size
+
+    @property
+    def slot_of_id(self) -> Int32s:
+        """The slot of every id, int32 `[n]`, gathered anew: not by the planning thread, which has most to do."""
+        slots = np.empty(self.inverse.size, np.int32)
+        gather(self.slots, self.inverse, slots)
+        return slots
 
 
 @dataclass

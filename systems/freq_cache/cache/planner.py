@@ -178,16 +178,13 @@ class Planner:
         fetch_slots = self._choose(entering.size, now)
         back = np.empty((2, entering.size), np.int32)
         left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
-        slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         self._pin()
-        gather(slots, now.distinct.inverse, slot_of_id)
         return Plan(
             batch=now.batch,
             rows=rows,
             slots=slots,
             missed=missed,
             inverse=now.distinct.inverse,
-            slot_of_id=slot_of_id,
             unique_misses=absent.size,
             lookup_misses=int(counts[absent].sum()),
             fetch_rows=rows[entering],

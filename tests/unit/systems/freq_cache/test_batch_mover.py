@@ -71,7 +71,6 @@ class Scene:
                 slots=numbers(fetch.values()),
                 missed=np.ones(len(fetch), np.bool_),
                 inverse=NOTHING,
-                slot_of_id=NOTHING,
                 unique_misses=len(fetch),
                 lookup_misses=0,
                 fetch_rows=numbers(fetch),
