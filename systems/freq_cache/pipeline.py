@@ -33,10 +33,10 @@ def known_behind(look_ahead: int) -> int:
 class Pipeline:
     """The announced batches of several caches, in the order in which they will be looked up.
 
-    A batch is planned as soon as `known_behind(look_ahead)` batches after it are announced: `PLANNED_AHEAD` steps before
-    its lookup, if as many are announced. The sending thread sends it one step before its lookup, so its rows are read
-    from the slow tier while the previous batch trains and a later one is planned. An unannounced batch is served too:
-    the batches announced before it are withdrawn, and announced again later.
+    A batch is planned as soon as `known_behind(look_ahead)` batches after it are announced. That is `PLANNED_AHEAD`
+    steps before its lookup, or `look_ahead` if that is less. The sending thread sends it one step before its lookup, so
+    its rows are read from the slow tier while the previous batch trains and a later one is planned. An unannounced
+    batch is served too: the batches announced before it are withdrawn, and announced again later.
 
     An exception may end any call half-way, an interrupt at any instruction. State is updated after the work is done, so
     unfinished work is repeated, and a batch stays in the queue until its rows are moved. Only planners cannot resume a

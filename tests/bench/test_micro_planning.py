@@ -83,9 +83,7 @@ def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_a
         prepare=planned.prepare,
         run=planned.run,
     )
-    plan, gathered = turns.measure(
-        ours, beside=gather.side(GATHER), rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS
-    )
+    plan, gathered = turns.measure(ours, beside=gather.side(GATHER), rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS)
     gather.check(gathered)
     wanted = planned.rows_of_last
     assert np.array_equal(plan.rows[plan.inverse], wanted)

@@ -18,8 +18,8 @@ from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
 class FreqCacheModel(CacheModel):
     """`systems.freq_cache` without weights, equal to its counters one by one.
 
-    The cache plans a batch some steps before it is looked up, so that rows can be read meanwhile: with `look_ahead` of n
-    it knows `known_behind(n)` batches behind the one that it plans.
+    The cache plans a batch some steps before its lookup, so that rows can be read meanwhile: with `look_ahead` of n it
+    knows `known_behind(n)` batches behind the one that it plans.
 
     With `ram` of n, rows are on a drive, and of the slots that are given n in n + 1 are places of a level of RAM above
     it. Misses are then the rows that neither has; rows are fetched from the drive and written back to it.

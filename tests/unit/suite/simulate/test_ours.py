@@ -17,14 +17,14 @@ def model(trace: ListedTrace, slots: int, *, policy: str, look_ahead: int, count
     )
 
 
-def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> list[Step]:
+def told(trace: ListedTrace, slots: int, *, policy: str, behind: int) -> list[Step]:
     planner = BruteForcePlanner(rows=trace.rows, slots=slots, ranking=RANKINGS[policy](trace))
     planner.warm_up()
     steps, beside = [], 0
-    for index in range(trace.length + known_behind):
+    for index in range(trace.length + behind):
         if index < trace.length:
             planner.announce(trace.batches[index], changes=True)
-        if index < known_behind:
+        if index < behind:
             continue
         plan = planner.plan()
         missed = {row for row, absent in zip(plan.rows, plan.missed, strict=True) if absent}
@@ -44,7 +44,7 @@ def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> l
 def test_counters_follow_the_rules(
     trace: ListedTrace, slots: int, policy: str, look_ahead: int, counted_from: int
 ) -> None:
-    steps = told(trace, slots, policy=policy, known_behind=known_behind(look_ahead))
+    steps = told(trace, slots, policy=policy, behind=known_behind(look_ahead))
     simulated = model(
         trace, slots, policy=policy, look_ahead=look_ahead, counted_from=min(counted_from, trace.length - 1)
     )
