@@ -121,7 +121,16 @@ def test_exact_systems_end_long_training_as_the_reference_does_bit_for_bit() -> 
     assert f"AUROC of {auroc.pop():.4f}, of {best:.4f} that is possible" in page
 
 
-_PAGES = ["published", "published/approximate", "disk", "levels", "ranks", "quality", "cuda/h200", "cuda/h200/waiting"]
+_PAGES = [
+    "published",
+    "published/approximate",
+    "disk",
+    "levels",
+    "ranks",
+    "quality",
+    "cuda/h200",
+    "cuda/h200/two_ahead",
+]
 
 
 @pytest.mark.parametrize("folder", _PAGES)
