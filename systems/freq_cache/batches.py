@@ -1,6 +1,8 @@
 """Announced batches: their ids on the host, validation, and progress."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ class Coming:
 
     Attributes:
         features: The batch that will be looked up, or another object with the same ids.
-        parts, ids: Its features and its ids, for each cache.
+        parts: Its features for each cache.
+        find_ids: Finds its ids for each cache.
         changes: It will be trained.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
         announcing, planning: Tasks of the planning thread for it; None: not submitted yet.
@@ -35,7 +38,7 @@ class Coming:
 
     features: KeyedJaggedTensor
     parts: list[KeyedJaggedTensor]
-    ids: list[Ids]
+    find_ids: Callable[[], list[Ids]]
     changes: bool
     abandoned: bool = False
     announcing: Task[None] | None = None
@@ -45,6 +48,11 @@ class Coming:
     planned: list[Planned] | None = None
     planned_at: float = 0.0
     versions: list[tuple[int, int]] = field(default_factory=list)
+
+    @cached_property
+    def ids(self) -> list[Ids]:
+        """Its ids for each cache, found by the thread that asks first: the training thread has other work."""
+        return self.find_ids()
 
     @property
     def written_to(self) -> bool:

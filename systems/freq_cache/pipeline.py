@@ -12,7 +12,7 @@ from torchrec import KeyedJaggedTensor
 from systems.freq_cache.batches import Coming, versions_of
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import Planned
-from systems.freq_cache.cache.plan import Distinct
+from systems.freq_cache.cache.plan import Distinct, Ids
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
 
@@ -235,8 +235,11 @@ class Pipeline:
 
     def _batch(self, features: KeyedJaggedTensor) -> Coming:
         parts = self.split(features)
-        ids = [cache.ids_of(part) for cache, part in zip(self._caches, parts, strict=True)]
-        return Coming(features, parts, ids, torch.is_grad_enabled(), versions=versions_of(features))
+
+        def find_ids() -> list[Ids]:
+            return [cache.ids_of(part) for cache, part in zip(self._caches, parts, strict=True)]
+
+        return Coming(features, parts, find_ids, torch.is_grad_enabled(), versions=versions_of(features))
 
     def _announce_all(self) -> None:
         for coming in self._coming:
