@@ -284,11 +284,11 @@ class Record(Model):
                 yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
 
     def _turns(self) -> Iterator[Broken]:
-        """Builds that are not those of the cell, or of different lengths."""
+        """More builds than the cell has, or of different lengths."""
         cell, turns = self.cell, self.turns
         if turns is None:
             return
-        if len(turns.system_s) != cell.builds:
+        if not 0 < len(turns.system_s) <= cell.builds:
             yield ("turns", "system_s"), f"found {len(turns.system_s)} builds, cell.builds says {cell.builds}"
         if len({len(times) for times in turns.system_s}) > 1:
             yield ("turns", "system_s"), f"found {[*map(len, turns.system_s)]} turns, expected as many in every build"
@@ -307,6 +307,11 @@ class Record(Model):
         if self.sequence is not None:
             return self.sequence
         return int(1e6 * datetime.fromisoformat(self.started_at).timestamp())
+
+    @property
+    def lacks_turns(self) -> bool:
+        """Whether turns of a build are missing: none were taken, or they were interrupted."""
+        return self.turns is None or len(self.turns.system_s) < self.cell.builds
 
     @property
     def on_virtual_device(self) -> bool:

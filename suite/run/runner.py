@@ -118,9 +118,9 @@ class Runner:
             self._take_turns(records, display)
 
     def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
-        """Records of the systems to time; empty if all have times."""
+        """Records of the systems to time; empty if all have all times."""
         records = who_takes_turns(self._of(cells))
-        return records if any(one.turns is None for one in records) else []
+        return records if any(one.lacks_turns for one in records) else []
 
     def _of(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of those cells that have one."""

@@ -126,6 +126,9 @@ def _apart(row: Row, scatter: float) -> bool:
 
 
 def _note_of(row: Row) -> Iterator[str]:
+    stopped = [one for one in row.records if one.turns is not None and one.lacks_turns]
+    if stopped:
+        yield f"its turns were interrupted before all {row.cell.builds} builds were timed: give the same command again"
     if row.apart:
         yield (
             f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: they differ, and no verdict "

@@ -55,18 +55,21 @@ class GroupTimes:
         embeddings: The same for turns without the MLPs.
         own_process: Names of participants that finished in a process of their own.
         failed: Failures by name, of the other participants.
+        interrupted: Ctrl-C came before the last build; the series have the builds before that.
     """
 
     series: dict[str, Series] = field(default_factory=dict)
     embeddings: dict[str, Series] = field(default_factory=dict)
     own_process: set[str] = field(default_factory=set)
     failed: dict[str, CellResult] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
     """Time the systems of one setting and round, group by group; yields records with times, or the status of a failure.
 
-    A group whose systems all have times of it is not timed again.
+    A group whose systems all have all times of it is not timed again. After Ctrl-C records come with the times of the
+    builds that were finished, and then `KeyboardInterrupt`.
 
     Args:
         records: Records of the systems to time, all `ok`.
@@ -96,6 +99,8 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
                 before = found.get(system) or by_system[system].model_copy(update={"turns": None})
                 found[system] = _with(times, before).model_copy(update=around)
                 yield found[system]
+        if result.interrupted:
+            raise KeyboardInterrupt
     display.turns_finished()
 
 
@@ -111,8 +116,13 @@ def time_group(
     failed: dict[str, CellResult] = {}
     while group.participants:
         attempt = _Attempt(group, limits, on_progress)
+        interrupted = False
         try:
             attempt.run(log)
+        except KeyboardInterrupt:
+            if not attempt.finished:
+                raise
+            interrupted = True
         except _Failure as failure:
             gone = failure.participant
             if gone.own_process or len(group.participants) == 1:
@@ -123,9 +133,13 @@ def time_group(
                 left = [replace(one, own_process=True) if one is gone else one for one in group.participants]
             group = replace(group, participants=tuple(left))
             log = log.with_name(f"{log.stem}-again{log.suffix}")
-        else:
-            own_process = {one.name for one in group.participants if one.own_process}
-            return GroupTimes(attempt.series, attempt.embeddings, own_process, failed)
+            continue
+        own_process = {one.name for one in group.participants if one.own_process}
+        series, embeddings = (
+            {name: builds[: attempt.finished] for name, builds in taken.items()}
+            for taken in (attempt.series, attempt.embeddings)
+        )
+        return GroupTimes(series, embeddings, own_process, failed, interrupted)
     return GroupTimes(failed=failed)
 
 
@@ -148,6 +162,8 @@ class _Attempt:
         self._cell = group.participants[0].cell
         self.series: dict[str, Series] = {one.name: [] for one in group.participants}
         self.embeddings: dict[str, Series] = {name: [] for name in self.series}
+        self.finished = 0
+        """Builds whose turns were all taken."""
         self._workers: dict[str, WorkerProcess] = {}
         self._done = 0
 
@@ -181,6 +197,7 @@ class _Attempt:
                     for turn in range(first, first + group.turns):
                         for place in orders[turn % len(orders)]:
                             self._take_turn(group.participants[place], series)
+                self.finished += 1
 
     def _build(self) -> None:
         """Build new instances of all systems, and warm them up."""
@@ -274,9 +291,8 @@ def _room(record: Record) -> MemoryNeed:
 def _is_timed(group: TimingGroup) -> bool:
     """Whether the group's systems have times of one group; the baseline's may be from another group with it."""
     base = None if group.baseline is None else group.baseline.record
-    turns = [one.record.turns for one in group.participants]
     groups = {one.record.turns.contest for one in group.participants if one.record is not base and one.record.turns}
-    return None not in turns and len(groups) <= 1
+    return not any(one.record.lacks_turns for one in group.participants) and len(groups) <= 1
 
 
 def _with(times: Turns | CellResult, record: Record) -> Record:

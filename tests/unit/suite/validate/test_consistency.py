@@ -120,7 +120,7 @@ def test_contradiction_is_a_finding(said: Callable[..., list[str]], place: str, 
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
-        ([[0.8] * 4] * 2, "turns.system_s: found 2 builds, cell.builds says 3"),
+        ([[0.8] * 4] * 4, "turns.system_s: found 4 builds, cell.builds says 3"),
         ([[0.8] * 4, [0.8] * 3, [0.8] * 4], "turns.system_s: found [4, 3, 4] turns, expected as many in every build"),
     ],
 )

@@ -258,6 +258,27 @@ def test_group_that_was_timed_before_the_run_was_stopped_is_not_timed_again(take
     assert scene.hosts == [["full_gpu", "freq_cache"]]
 
 
+def test_builds_that_were_timed_before_ctrl_c_are_kept_until_all_are_timed(taken, monkeypatch):
+    records, done, answer = [entrant("full_gpu"), entrant("freq_cache")], [], FakeWorker.answer
+
+    def interrupted(self, limits):
+        if self._scene.asked.count(("Build", "freq_cache")) == 2 and isinstance(self._request, RunSteps):
+            raise KeyboardInterrupt
+        return answer(self, limits)
+
+    monkeypatch.setattr(FakeWorker, "answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for record in taken(records)[0]:
+            done.append(record)  # noqa: PERF402 - kept although the generator raises
+    assert [record.turns.system_s for record in done] == [((1.0,) * 6,), ((2.0,) * 6,)]
+    assert [record.turns.embedding_s for record in done] == [((1.0,) * 6,), ((2.0,) * 6,)]
+    assert all(record.lacks_turns for record in done)
+    monkeypatch.setattr(FakeWorker, "answer", answer)
+    given, scene = taken(done)
+    assert [record.lacks_turns for record in given] == [False, False]
+    assert scene.asked.count(("Build", "freq_cache")) == 2
+
+
 def test_system_that_falls_when_all_take_turns_again_has_no_times_of_before(taken):
     records = [entrant("full_gpu"), entrant("freq_cache")]
     before = list(taken(records)[0])
