@@ -35,7 +35,7 @@ from suite.records.scales import SCALES
 from suite.records.store import write_json
 from suite.run.cell.feed import in_process
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import Trainer, load_initial_rows, synchronize
+from suite.run.cell.training import Trainer, load_initial_rows, multiply_in, synchronize
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
@@ -119,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scale", default="small", choices=list(SCALES))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     parser.add_argument("--cache-ratio", type=float)
+    parser.add_argument("--tf32", action="store_true", help="dense layers in TF32, on an NVIDIA device")
     parser.add_argument("--warmup", type=int, default=60)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
@@ -137,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def profiled(cell: Cell, *, warmup: int, steps: int) -> dict[str, Any]:
     """Train `warmup` steps, then `steps` with a plain clock, then as many timed part by part, all on fresh batches."""
+    multiply_in(tf32=cell.tf32)
     device = torch.device(cell.device)
     variant = Variant.parse(cell.system)
     system_class = load(variant)
@@ -278,6 +280,7 @@ def _cell(options: argparse.Namespace) -> Cell:
         workloads=options.workload,
         scale=options.scale,
         cache_ratio=None if options.cache_ratio is None else str(options.cache_ratio),
+        tf32=options.tf32,
     )
     return plan_cells(planned, device=options.device, host_bytes=1 << 40)[0][0]
 
