@@ -5,6 +5,7 @@ It counts instead of carrying a state: the block of four columns `4 b .. 4 b + 3
 `(b, row id, table)` under the seed.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -91,7 +92,9 @@ def check_first_rows(tables: Sequence[EmbeddingBagConfig], seed: int | None) -> 
     if seed is not None and not 0 <= seed < 1 << 64:
         raise ValueError(f"seed {seed} is outside 0 to 2**64 - 1")
     for table in tables if seed is not None else ():
-        made = table.init_fn
+        made, bounds = table.init_fn, (table.get_weight_init_min(), table.get_weight_init_max())
+        if not all(map(math.isfinite, bounds)):
+            raise ValueError(f"table {table.name} has first rows from {bounds[0]} to {bounds[1]}: give finite numbers")
         if made is not None and getattr(made, "func", None) is not torch.nn.init.uniform_:
             raise ValueError(
                 f"table {table.name} has an init_fn, which fills a whole table where rows here are made one by one: "

@@ -130,6 +130,7 @@ def test_rows_outside_a_table_or_of_another_shape_are_refused_and_change_nothing
         Rows(torch.ones(2, 4)),
         Rows(torch.ones(2, 8), {"sum": torch.ones(1)}),
         Rows(torch.ones(2, 8), {"sum": torch.ones(2, 8)}),
+        Rows(torch.ones(2, 8), {"momentum": torch.ones(2, 8)}),
     ):
         with pytest.raises(ValueError, match="words"):
             system.load_rows("words", 3, rows)

@@ -44,6 +44,10 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"lookups_per_backward": 0}, "lookups_per_backward of 0 is less than 1"),
         ({"tables": (table("a", 5, 4, mean=True),), "is_weighted": True}, "change the pooling of a"),
         ({"seed": -1}, "seed -1"),
+        (
+            {"seed": 0, "tables": (odd(weight_init_min=float("nan")),)},
+            "table odd has first rows from nan to .*: give finite",
+        ),
         ({"pinned": True, "directory": "somewhere"}, "give directory or pinned, not both"),
         ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
         ({"copy_engine": "device"}, r"pin them \(tier=pinned\)"),
