@@ -26,6 +26,12 @@ def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.M
     assert on_page(record) in page("synthetic")
 
 
+def test_misses_in_time_order_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "results" / "streams")
+    record = json.loads((ROOT / "results" / "streams" / "time_order.json").read_text())
+    assert importlib.import_module("time_order").on_page(record) in page("synthetic")
+
+
 def test_learnt_aurocs_are_those_of_the_record() -> None:
     found = json.loads((ROOT / "results" / "streams" / "learnable.json").read_text())
     section = page("synthetic").split("AUROC after one epoch")[1].split("##")[0]
