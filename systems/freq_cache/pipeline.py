@@ -22,7 +22,7 @@ class PlanningFailed(RuntimeError):
 
 
 PLANNED_AHEAD = 2
-"""Steps from a batch's plan to its lookup. With one the plan and the read of its rows would follow each other in it."""
+"""Steps from a batch's plan to its lookup. In one step the plan and the read of its rows would follow each other."""
 
 
 def known_behind(look_ahead: int) -> int:
@@ -34,8 +34,8 @@ class Pipeline:
     """The announced batches of several caches, in the order in which they will be looked up.
 
     A batch is planned as soon as `known_behind(look_ahead)` batches after it are announced. That is `PLANNED_AHEAD`
-    steps before its lookup, or `look_ahead` if that is less. The sending thread sends it one step before its lookup, so
-    its rows are read from the slow tier while the previous batch trains and a later one is planned. An unannounced
+    steps before its lookup, or `look_ahead` if that is less. The sending thread sends it after its plan, and once the
+    batch two before it was moved, so its rows are read from the slow tier while those batches train. An unannounced
     batch is served too: the batches announced before it are withdrawn, and announced again later.
 
     An exception may end any call half-way, an interrupt at any instruction. State is updated after the work is done, so
