@@ -43,6 +43,16 @@ def test_three_levels_read_about_as_much_and_train_as_fast_as_two() -> None:
         assert f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] times" in page
 
 
+def test_without_look_ahead_and_frequencies_it_is_as_far_from_rocksdb_as_the_page_says() -> None:
+    records, _ = RecordStore(ROOT / "results" / "disk").load_all()
+    alone = {
+        line["system"]: line["over_rocksdb_table"] for line in rows_on_drive(group_records(records), Step.EMBEDDING)
+    }
+    known, unknown = (alone[f"freq_cache[{choice}tier=file]"] for choice in ("", "policy=lfu,"))
+    said = (f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in (known, unknown))
+    assert "{} and {} times as fast as RocksDB's".format(*said) in " ".join(PAGE.split())
+
+
 def test_the_page_says_how_fast_the_drive_was_and_what_disturbed_which_turns() -> None:
     records = [record for name in ("disk", "levels") for record in RecordStore(ROOT / "results" / name).load_all()[0]]
     page = " ".join(PAGE.split())
