@@ -91,7 +91,8 @@ def fixed_order(device: torch.device) -> Iterator[None]:
 
     Else fbgemm adds the gradients of a row with more than 1,024 lookups in any order.
     """
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a thread of a system may write there already
+    # else new memory is filled, where a thread of a system may write already
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # a property of the module
     torch.use_deterministic_algorithms(device.type == "cuda", warn_only=True)
     try:
         yield
