@@ -338,10 +338,6 @@ class EmbeddingSystem(nn.Module, ABC):
             raise TypeError(f"rows are floats from a whole number on, not {rows.weights.dtype} from {start!r} on")
         if not 0 <= start <= last + 1 <= table.num_embeddings:
             raise IndexError(f"rows {start} to {last} are not all in table {name} of {table.num_embeddings}")
-        known = self.spec.optimizer.state_shapes(table.embedding_dim)
-        if unknown := sorted(rows.state.keys() - known):
-            kept = ", ".join(known) or "no state"
-            raise ValueError(f"table {name} has no state {', '.join(unknown)}: its optimizer keeps {kept}")
         for entry, values in {"weight": rows.weights, **rows.state}.items():
             wanted = (count, *shape_of(table, entry, self.spec.optimizer)[1:])
             if tuple(values.shape) != wanted:

@@ -226,8 +226,12 @@ def row_bytes_of(table: EmbeddingBagConfig) -> int:
 
 
 def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) -> tuple[int, ...]:
-    """Shape of a table's weight or of one of its states."""
-    by_row = optimizer.state_shapes(4).get(entry) == 1
+    """Shape of a table's weight or of one of its states; a `ValueError` for any other name."""
+    states = optimizer.state_shapes(4)
+    if entry not in {"weight", *states}:
+        kept = ", ".join(states) or "none"
+        raise ValueError(f"table {table.name} has no state {entry}: those of its optimizer are {kept}")
+    by_row = states.get(entry) == 1
     return (table.num_embeddings,) if by_row else (table.num_embeddings, table.embedding_dim)
 
 

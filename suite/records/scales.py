@@ -18,8 +18,8 @@ class Scale:
             hold; None: those of the published split.
         lr: Learning rate by optimizer. Off by roundings, those of `small` move AUROC by at most 2.4e-4
             (results/streams/rounding.json). With SGD at 1, the published rate, it was 3.7e-3 on Criteo Kaggle, 0.035
-            between two processors, and 3.0e-3 between two runs of `full` on an H200. That of `full` is lower since: 13
-            runs there differ by at most 3.4e-4 (results/cuda/h200).
+            between two processors, and 3.0e-3 between two runs of `full` on an H200 (records in commit 346373b1). That
+            of `full` is lower since: 13 runs there differ by at most 3.4e-4 (results/cuda/h200).
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
         turns: About so many: a group takes whole designs of orders.

@@ -29,7 +29,14 @@ def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.M
 def test_misses_in_time_order_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "results" / "streams")
     record = json.loads((ROOT / "results" / "streams" / "time_order.json").read_text())
-    assert importlib.import_module("time_order").on_page(record) in page("synthetic")
+    time_order = importlib.import_module("time_order")
+    assert time_order.on_page(record) in page("synthetic")
+    both = [[time_order.missed(one) for one in orders.values()] for orders in record.values()]
+    pairs = [(float(x), float(y)) for orders in both for cells in zip(*orders, strict=True)
+             for x, y in zip(*(cell.split(" / ") for cell in cells), strict=True)]  # fmt: skip
+    assert f"by at most {max(abs(x - y) for x, y in pairs):.1f} points" in page("synthetic")
+    counted = [one["configuration"]["counted_batches"] for orders in record.values() for one in orders.values()]
+    assert f"{min(counted)} to {max(counted)} are counted" in " ".join(page("synthetic").split())
 
 
 def test_learnt_aurocs_are_those_of_the_record() -> None:

@@ -139,6 +139,7 @@ def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkou
     assert {(record.environment.code, record.environment.dirty) for record in records} == {
         (records[0].environment.code, False)
     }
+    assert not [record.key for record in records if record.turns is not None and record.lacks_turns]  # interrupted
 
 
 def test_protocol_says_how_far_paces_of_the_published_tables_scatter() -> None:
