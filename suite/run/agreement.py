@@ -45,8 +45,8 @@ _ALLOWED_ON_CUDA = 0.25
 
 Then rows of the next steps differ in their last bits, and where the input of a ReLU is as small as that, a whole
 gradient differs. While fbgemm was free to add in any order, rows of `full_gpu` and of three caches differed by at most
-0.11 on an NVIDIA H200 (Criteo Kaggle, scale full; records in commit 346373b1); in a fixed order (`fixed_order`) those of four caches do not differ.
-An update that is lost is more than this, of a row that had up to three.
+0.11 on an NVIDIA H200 (Criteo Kaggle, scale full; records in commit 346373b1). In a fixed order (`fixed_order`) those
+of four caches do not differ. An update that is lost is more than this, of a row that had up to three.
 """
 _TYPICAL = 0.1
 _ROUNDING = 10 * 2.0**-24
