@@ -35,7 +35,7 @@ POLICIES = (
 """Belady's bound is not among them: in so few batches it depends on the rows that it starts with, free of charge."""
 RATIOS = (0.05, 0.2)
 BATCH = 128
-"""A sample has 33 to 374 batches of so many rows. Of these 22 to 100 are counted, behind others that warm the caches."""
+"""A sample has 33 to 374 batches of so many rows. 22 to 100 are counted, behind others that warm the caches."""
 
 
 def misses(dataset: str, lines: list[bytes], head: list[bytes]) -> dict[str, Any]:
