@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, Generic, TypeVar, cast
 
@@ -71,6 +71,14 @@ class Task(Generic[T]):
                 self._value = self._work()
         except BaseException as error:
             self.error = error
+        self._end()
+
+    def drop(self) -> None:
+        """End without the function's call. The worker's thread calls this once, instead of `run`."""
+        self.error = RuntimeError("the thread that should have done this was stopped before")
+        self._end()
+
+    def _end(self) -> None:
         self._work = None
         self.done = True
         self._running.release()
@@ -102,7 +110,8 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._tasks = SimpleQueue[Task[Any] | None]()
-        given = self._tasks, torch.get_num_threads()
+        self._stopped: list[bool] = []
+        given = self._tasks, self._stopped, torch.get_num_threads()
         self._thread = threading.Thread(target=_work_on, args=given, name=name, daemon=True)
         self._thread.start()
         self.submit(compute_alone).result()
@@ -114,20 +123,20 @@ class Worker:
         return task
 
     def close(self) -> None:
-        """Stop the thread after its current task, drop the queued ones, and join it."""
-        try:
-            while True:
-                self._tasks.get_nowait()
-        except Empty:
-            self._tasks.put(None)
+        """Stop the thread after its current task and join it. Queued tasks end with an error: others may wait for them."""
+        self._stopped.append(True)
+        self._tasks.put(None)
         if self._thread is not threading.current_thread():  # a finalizer may run on any thread
             self._thread.join()
 
 
-def _work_on(tasks: "SimpleQueue[Task[Any] | None]", cores: int) -> None:
+def _work_on(tasks: "SimpleQueue[Task[Any] | None]", stopped: list[bool], cores: int) -> None:
     _here.cores = cores
     while (task := tasks.get()) is not None:
-        task.run()
+        if stopped:
+            task.drop()
+        else:
+            task.run()
         del task  # else it would live until the next task arrives
 
 

@@ -67,3 +67,18 @@ def test_result_of_a_task_is_what_its_work_returned_or_raised():
         with pytest.raises(ZeroDivisionError):
             broken.result()
     worker.close()
+
+
+@pytest.mark.timeout(30)
+def test_tasks_that_a_stopped_thread_has_not_begun_end_with_an_error():
+    first, second, begun, leave = Worker("first"), Worker("second"), threading.Event(), threading.Event()
+    running = first.submit(lambda: (begun.set(), leave.wait(20)))
+    begun.wait(20)
+    queued = first.submit(lambda: 5)
+    waiting = second.submit(queued.result)
+    threading.Timer(0.1, leave.set).start()
+    first.close()
+    second.close()
+    assert running.result() == (None, True)
+    with pytest.raises(RuntimeError, match="stopped"):
+        waiting.result()
