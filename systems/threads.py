@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Generic, TypeVar, cast
 
@@ -74,7 +74,7 @@ class Task(Generic[T]):
         self._end()
 
     def drop(self) -> None:
-        """End without the function's call. The worker's thread calls this once, instead of `run`."""
+        """End with an error, without a call: another thread may wait for the end."""
         self.error = RuntimeError("the thread that should have done this was stopped before")
         self._end()
 
@@ -110,8 +110,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._tasks = SimpleQueue[Task[Any] | None]()
-        self._stopped: list[bool] = []
-        given = self._tasks, self._stopped, torch.get_num_threads()
+        given = self._tasks, torch.get_num_threads()
         self._thread = threading.Thread(target=_work_on, args=given, name=name, daemon=True)
         self._thread.start()
         self.submit(compute_alone).result()
@@ -123,20 +122,21 @@ class Worker:
         return task
 
     def close(self) -> None:
-        """Stop the thread after its current task and join it. Queued tasks end with an error: others may wait for them."""
-        self._stopped.append(True)
-        self._tasks.put(None)
+        """Stop the thread after its current task, drop the queued ones, and join it."""
+        try:
+            while True:
+                if (task := self._tasks.get_nowait()) is not None:
+                    task.drop()
+        except Empty:
+            self._tasks.put(None)
         if self._thread is not threading.current_thread():  # a finalizer may run on any thread
             self._thread.join()
 
 
-def _work_on(tasks: "SimpleQueue[Task[Any] | None]", stopped: list[bool], cores: int) -> None:
+def _work_on(tasks: "SimpleQueue[Task[Any] | None]", cores: int) -> None:
     _here.cores = cores
     while (task := tasks.get()) is not None:
-        if stopped:
-            task.drop()
-        else:
-            task.run()
+        task.run()
         del task  # else it would live until the next task arrives
 
 

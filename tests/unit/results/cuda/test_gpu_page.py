@@ -94,7 +94,8 @@ def test_what_the_page_says_beside_the_table_is_in_the_records() -> None:
     for words in (
         f"builds had {builds[0]}, {builds[1]} and {builds[2]}",
         f"A full table takes {1e3 / tf32[plain].steps_per_s:.1f} ms a step",
-        f"A step took {1e3 / tf32[ours].steps_per_s:.1f} ms, and {1e3 / tf32[device].steps_per_s:.1f} with `copy_engine=device`",
+        f"A step took {1e3 / tf32[ours].steps_per_s:.1f} ms, "
+        f"and {1e3 / tf32[device].steps_per_s:.1f} with `copy_engine=device`",
         f"waits {waits_ms(now_tf32[ours]):.2f} ms a step for plans and rows in TF32 instead of "
         f"{waits_ms(tf32[ours]):.2f}",
         f"alone makes {alone(now_tf32[ours]):.1f} it/s instead of {alone(tf32[ours]):.1f}, of "
