@@ -106,6 +106,15 @@ def gather(table, rows, found):
         found[i] = table[np.uint64(rows[i])]
 
 
+@compiled
+def rises(numbers):
+    """Whether each number is larger than the one before it."""
+    falls = 0
+    for i in range(1, numbers.size):
+        falls += numbers[i] <= numbers[i - 1]
+    return falls == 0
+
+
 def parts_of(items: int, *, least: int) -> int:
     """Number of threads for `items` items, with at least `least` items per thread."""
     return max(1, min(items // least, cores()))

@@ -91,14 +91,13 @@ def written_back_by(batch):
     return ABSENT | 1 << _WRITER_BIT | batch % _WRITERS
 
 
-def writers_of(locations: Int32s, batch: int) -> Int32s:
-    """The last batch before this one that may write each of absent rows back, int32, or `NONE`.
+@inlined
+def writer_of(location, batch):
+    """The last batch before this one that may write an absent row back, or `NONE`.
 
-    Numbers of batches are kept up to a multiple of `_WRITERS`. A later batch than the true one does no harm: whoever
-    waits for its write-back waits for all before it.
+    Batches are kept modulo `_WRITERS`. A later one than the true one does no harm: whoever waits for it waits for all.
     """
-    last = batch - 1 - ((batch - 1 - locations) & (_WRITERS - 1))
-    return np.where(locations & (1 << _WRITER_BIT), last, NONE).astype(np.int32)
+    return batch - 1 - ((batch - 1 - location) & (_WRITERS - 1)) if location & 1 << _WRITER_BIT else NONE
 
 
 @inlined
@@ -129,14 +128,13 @@ def queue_up(index, slot):
 
 
 @compiled
-def find_distinct(ids, ends, starts, sizes, inverse, seen, counted, where, behind):
+def find_distinct(ids, ends, starts, sizes, inverse, rows, counts, seen, counted, where, behind):
     """Find the distinct rows of a batch in order of first occurrence, and number its ids by them.
 
     `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`.
-    `inverse` receives the number of every id's row, int32 `[n]`, and `seen` each row and above it how many ids ask for
-    it, int64 `[n + 1]`; `collect` takes them apart. `counted`, int64 `[n + 1]`, is zero before and after. Meanwhile the
-    location of a row that was seen is its number, from `behind` on, where no location is. One call does all of it: an
-    interrupt between two would leave such locations behind.
+    `inverse` receives the number of every id's row, `rows` the rows, and `counts` how many ids ask for each; int32
+    `[n]`. `seen` and `counted`, int64 `[n + 1]`, are room; the latter is zero before and after. Meanwhile the location
+    of a row that was seen is its number, from `behind` on, where no location is: one call, which is not interrupted.
 
     Returns how many rows there are, and which id is the first bad one, or `NONE`.
     """
@@ -154,9 +152,8 @@ def find_distinct(ids, ends, starts, sizes, inverse, seen, counted, where, behin
     for i in range(found):
         if i + _FAR < found:
             prefetch(where, seen[i + _FAR] & _ROW_BITS)
-        row = seen[i] & _ROW_BITS
-        where[np.uint64(row)] = seen[i] >> 32
-        seen[i], counted[i] = (counted[i] << 32) | row, 0
+        rows[i], counts[i], counted[i] = seen[i] & _ROW_BITS, counted[i], 0
+        where[np.uint64(rows[i])] = seen[i] >> 32
     return found, bad
 
 
@@ -200,10 +197,16 @@ def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind)
 
 
 @compiled
-def collect(seen, rows, counts):
-    """Take the rows that were found, int32 `[u]`, and how many ids ask for each, apart."""
+def find_slots(rows, counts, found, missed, index):
+    """Look up the locations of a batch's distinct rows. Returns how many are absent, and how many ids ask for these."""
+    absent = ids = 0
     for i in range(rows.size):
-        rows[i], counts[i] = seen[i] & _ROW_BITS, seen[i] >> 32
+        prefetch_ahead(index.where, rows, i)
+        found[i] = index.where[np.uint64(rows[i])]
+        missed[i] = found[i] < 0
+        absent += missed[i]
+        ids += counts[i] * missed[i]
+    return absent, ids
 
 
 @compiled
@@ -272,6 +275,23 @@ def choose(victims, found, index):
             found += 1
     state[LOWEST] = lowest
     return found
+
+
+@compiled
+def enter(rows, found, batch, fetch_rows, after, entered, index):
+    """Choose slots for the first absent rows of a batch, as many as `fetch_rows`, int32 `[m]`, has room for.
+
+    `found`: the locations of the batch's distinct rows, which are pinned. `after` receives the last batch that may
+    write each row back, and `entered` the slots: free ones in order, then those of victims; int32 `[m]` both. Returns
+    how many slots there are; see `choose`.
+    """
+    entering, taken = 0, index.state[TAKEN]
+    for i in range(rows.size):
+        if found[i] < 0 and entering < fetch_rows.size:
+            fetch_rows[entering], after[entering] = rows[i], writer_of(np.int64(found[i]), batch)
+            entered[entering] = taken + entering
+            entering += 1
+    return choose(entered, min(entering, index.slots.size // FIELDS - taken), index)
 
 
 @compiled

@@ -283,10 +283,13 @@ class BatchMover:
             return planned.sent
         plan = planned.plan
         has = plan.fetch_after <= self._writer.landed
-        kept, again = self._leaving_now(plan, has)
-        order = slice(None) if has.all() else np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
-        planned.early, planned.last, planned.before = int(np.count_nonzero(has)), again.size, self._before[0]
-        planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
+        early = int(np.count_nonzero(has))
+        planned.fetch_rows, planned.fetch_slots, again = plan.fetch_rows, plan.fetch_slots, plan.fetch_rows[:0]
+        if early < has.size:
+            kept, again = self._leaving_now(plan, has)
+            order = np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
+            planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
+        planned.early, planned.last, planned.before = early, again.size, self._before[0]
         back_rows = plan.back_rows[: plan.back_rows.size if self._kernel_tier else 0]
         planned.sent = self._transfer.pack(
             plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, back_rows, again, planned.offsets
@@ -298,7 +301,7 @@ class BatchMover:
         """Mask of the rows to fetch that the previous batch writes back, and their indices among those, int32."""
         batch, gone = self._before
         none = np.zeros_like(has), gone[:0]
-        if has.all() or self._kernel_tier or not 0 < gone.size <= self._exit.rows:
+        if self._kernel_tier or not 0 < gone.size <= self._exit.rows:
             return none
         leaves = ~has & (plan.fetch_after == batch)
         if not leaves.any():

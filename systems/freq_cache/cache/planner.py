@@ -7,10 +7,10 @@ from itertools import islice
 import numpy as np
 
 from systems.freq_cache.cache import loops
-from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
+from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index
 from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
 from systems.freq_cache.cache.policy import LEVELS, Policy, checked
-from systems.freq_cache.compiled import gather, in_parts, parts_beside_training
+from systems.freq_cache.compiled import in_parts, parts_beside_training
 from systems.threads import interrupts_deferred
 
 _INT32_MAX = 2**31 - 1
@@ -128,29 +128,28 @@ class Planner:
         edges = [0, *(int(ids.ends[cut - 1]) if cut else 0 for cut in cuts[1:])]
         if self._room.shape[1] < n + parts:
             self._room = np.zeros((2, n + parts), np.int64)
-        inverse, where = np.empty(n, np.int32), self._index.where
-        room = [self._room[:, edges[part] + part : edges[part + 1] + part + 1] for part in range(parts)]
+        inverse, rows, counts = np.empty((3, n), np.int32)
         found = [(0, NONE)] * parts
 
         def find(part: int) -> None:
             features, mine = slice(*cuts[part : part + 2]), slice(*edges[part : part + 2])
+            room = self._room[:, edges[part] + part : edges[part + 1] + part + 1]
             batch = ids.values[mine], ids.ends[features] - edges[part], ids.starts[features], sizes[features]
-            found[part] = loops.find_distinct(*batch, inverse[mine], *room[part], where, self.slots)
+            made = inverse[mine], rows[mine], counts[mine]
+            found[part] = loops.find_distinct(*batch, *made, *room, self._index.where, self.slots)
 
         with interrupts_deferred():
             in_parts(find, parts)
         bad = [edge + first for edge, (_, first) in zip(edges, found, strict=False) if first != NONE]
         if bad:
             raise OutsideTable(bad[0])
-        rows, counts = np.empty((2, sum(count for count, _ in found)), np.int32)
-        start = 0
-        for part, (count, _) in enumerate(found):
-            mine = slice(start, start + count)
-            loops.collect(room[part][0], rows[mine], counts[mine])
-            if start:
-                inverse[edges[part] : edges[part + 1]] += np.int32(start)
-            start += count
-        return Distinct(rows, counts, inverse)
+        end = found[0][0]
+        for part in range(1, parts):
+            its = slice(edges[part], edges[part] + found[part][0])
+            inverse[edges[part] : edges[part + 1]] += np.int32(end)
+            rows[end : end + found[part][0]], counts[end : end + found[part][0]] = rows[its], counts[its]
+            end += found[part][0]
+        return Distinct(rows[:end], counts[:end], inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
@@ -163,21 +162,22 @@ class Planner:
 
         Cost: a few memory accesses per distinct row and per row that leaves, whatever the size of table and cache.
         """
-        now, policy, index = self._announced.popleft(), self.policy, self._index
+        now, index = self._announced.popleft(), self._index
         rows, counts = now.distinct.rows, now.distinct.counts
-        slots = np.empty(rows.size, np.int32)
-        gather(index.where, rows, slots)
-        missed = slots < 0
-        absent = np.flatnonzero(missed)
-        overflow = rows.size > self.slots
-        entering = absent[: self.slots - int(index.state[TAKEN])] if overflow else absent
-        after = writers_of(slots[entering], now.batch)
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
+        # few long calls: a thread that takes the interpreter's lock between two of them keeps the training thread out
+        slots, missed = np.empty(rows.size, np.int32), np.empty(rows.size, np.bool_)
+        misses, lookup_misses = loops.find_slots(rows, counts, slots, missed, index)
+        overflow = rows.size > self.slots
+        entering = min(misses, self.slots - int(index.state[TAKEN])) if overflow else misses
+        fetch_rows, fetch_slots, after, back_rows, back_slots = np.empty((5, entering), np.int32)
         if not now.pins or now.batch <= self._taken_back:
             loops.pin(rows, now.batch, False, index)
-        fetch_slots = self._choose(entering.size, now)
-        back = np.empty((2, entering.size), np.int32)
-        left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
+        found = loops.enter(rows, slots, now.batch, fetch_rows, after, fetch_slots, index)
+        if found < entering:
+            self._take_back_pins(fetch_slots, found, now)
+        changes, reinserts = now.changes, self.policy.reinserts
+        left = loops.settle(rows, keys, slots, fetch_slots, back_rows, back_slots, now.batch, changes, reinserts, index)
         self._pin()
         return Plan(
             batch=now.batch,
@@ -185,12 +185,12 @@ class Planner:
             slots=slots,
             missed=missed,
             inverse=now.distinct.inverse,
-            unique_misses=absent.size,
-            lookup_misses=int(counts[absent].sum()),
-            fetch_rows=rows[entering],
+            unique_misses=misses,
+            lookup_misses=lookup_misses,
+            fetch_rows=fetch_rows,
             fetch_slots=fetch_slots,
-            back_rows=back[0, :left],
-            back_slots=back[1, :left],
+            back_rows=back_rows[:left],
+            back_slots=back_slots[:left],
             fetch_after=after,
             overflow=overflow,
         )
@@ -239,16 +239,12 @@ class Planner:
             loops.unpin(batch.distinct.rows, batch.batch, self._index)
             batch.pins = False
 
-    def _choose(self, wanted: int, now: _Announced) -> Int32s:
-        """Choose a slot for each row that enters for a batch: free ones in order, then those of victims."""
-        taken = int(self._index.state[TAKEN])
-        slots = np.arange(taken, taken + wanted, dtype=np.int32)
-        found = loops.choose(slots, min(wanted, self.slots - taken), self._index)
+    def _take_back_pins(self, slots: Int32s, found: int, now: _Announced) -> None:
+        """Choose the slots that are missing for a batch: take back the pins of the batches announced last."""
         for batch in reversed(self._announced):
-            if found == wanted:
-                break
             self._unpin(batch)
             self._taken_back = self._batches - 1
             loops.pin(now.distinct.rows, now.batch, False, self._index)
             found = loops.choose(slots, found, self._index)
-        return slots
+            if found == slots.size:
+                return

@@ -73,9 +73,9 @@ def checked(call: str, found: Int32s, *, most: int, below: int, least: int = 0) 
         raise ValueError(f"{call} returned {what}: give an int32 array of one dimension")
     if not least <= found.size <= most:
         raise ValueError(f"{call} returned {found.size} numbers: give {most if least else f'at most {most}'}")
-    for number in (int(found.min()), int(found.max())) if found.size else ():
-        if not 0 <= number < below:
-            raise ValueError(f"{call} returned {number}: give numbers from 0 to {below - 1}")
+    if found.size and int(found.view(np.uint32).max()) >= below:  # as an unsigned number, a negative one is the largest
+        wrong = found[(found < 0) | (found >= below)][0]
+        raise ValueError(f"{call} returned {wrong}: give numbers from 0 to {below - 1}")
     return found
 
 
