@@ -183,15 +183,6 @@ def test_dataset_too_small_for_four_batches_is_refused(tmp_path):
     assert "60 training rows are too few for 5 batches of 16" in refused("--data-dir", folder, *TINY)
 
 
-def test_all_workloads_of_a_data_directory_are_those_it_holds_fitted_to_one_epoch(tmp_path, prepared):
-    words = ["--systems", "reference", "--dry-run", "--device", "cpu", "--scale", "smoke"]
-    result = call("--data-dir", prepared, *words, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "criteo_kaggle: batch 16 instead of 256, because there are 168 training rows" in result.stdout
-    assert "criteo_kaggle: 10 steps, one whole epoch, instead of" in result.stdout
-    assert result.stdout.count("to run") == 1
-
-
 def named(folder, name):
     """A copy of a prepared dataset under another name, as data of one's own have it."""
     copy = folder.parent.parent / f"own-{name}" / name

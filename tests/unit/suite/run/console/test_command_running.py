@@ -69,7 +69,8 @@ def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, pr
         "--cache-ratio", "0.9", "--out", tmp_path,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert "10 steps, one whole epoch, instead of" in result.stdout
+    assert "criteo_kaggle: batch 16 instead of 256, because there are 168 training rows" in result.stdout
+    assert "criteo_kaggle: 10 steps, one whole epoch, instead of" in result.stdout
     (record,) = RecordStore(tmp_path).load_all()[0]
     assert record.status is Status.OK
     assert record.measurement.epoch_samples >= 160
