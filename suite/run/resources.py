@@ -115,12 +115,12 @@ def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - 
 def _own_groups(controller: str, root: Path) -> tuple[int, list[Path]]:
     """Version of the control groups that count `controller`, and the visible groups of this process, innermost first.
 
-    In a container the path that `/proc/self/cgroup` names may be the host's; its own group is the topmost one.
-
-    Raises:
-        OSError: the groups of this process cannot be read.
+    In a container the path that `/proc/self/cgroup` names may be the host's; its own group is the topmost one. A kernel
+    without control groups has no such file.
     """
-    lines = (root / "proc/self/cgroup").read_text().splitlines()
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
     paths = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
     version, top = (1, root / "sys/fs/cgroup" / controller) if controller in paths else (2, root / "sys/fs/cgroup")
     own = PurePosixPath(paths.get(controller, paths.get("", "/")).lstrip("/"))
@@ -133,23 +133,19 @@ def own_group(root: Path = Path("/")) -> tuple[int, Path]:
     Raises:
         CgroupUnavailable: there is none.
     """
-    try:
-        version, groups = _own_groups("memory", root)
-        return version, groups[0]
-    except (OSError, IndexError):
+    version, groups = _own_groups("memory", root)
+    if not groups:
         raise CgroupUnavailable(
             "no control group that counts memory can be seen",
             "on Linux mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged`",
-        ) from None
+        )
+    return version, groups[0]
 
 
 def available_host_bytes(root: Path = Path("/")) -> int:
     """Host memory available to this process: the kernel's estimate, or less under a limit of its control groups."""
     available = int(psutil.virtual_memory().available)
-    try:
-        version, groups = _own_groups("memory", root)
-    except OSError:
-        return available
+    version, groups = _own_groups("memory", root)
     limit_name, used_name, file_counts = _CGROUPS[version]
     for group in groups:
         with suppress(OSError):  # the topmost group has no limit
@@ -163,11 +159,7 @@ def available_host_bytes(root: Path = Path("/")) -> int:
 
 
 def granted_cpus(root: Path = Path("/")) -> float:
-    """Number of CPUs under the tightest quota on this process; infinite if there is none.
-
-    Raises:
-        OSError: the groups of this process cannot be read.
-    """
+    """Number of CPUs under the tightest quota on this process; infinite if there is none."""
     version, groups = _own_groups("cpu", root)
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
     granted = math.inf

@@ -1,5 +1,7 @@
 """The smallest cells there are, and running them."""
 
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from suite.records.record import Cell
 from suite.run.memory_group import MemoryGroup
 from suite.run.process import Ended, Limits, run_in_process
-from suite.run.resources import CgroupUnavailable
+from suite.run.resources import CgroupUnavailable, runs
 from suite.run.worker import RunCell
 
 GENEROUS = Limits(wall_s=120, stall_s=60, host_bytes=8 * 10**9)
@@ -51,6 +53,14 @@ def fake(name: str) -> str:
 def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) -> Ended:
     """Run a cell in a process of its own, its log in `folder`."""
     return run_in_process(RunCell(cell=cell), limits=limits, log=folder / "worker.log", **changes)
+
+
+def left(pids: Iterable[int]) -> list[int]:
+    """Those of the processes that have not ended after a while."""
+    end = time.monotonic() + 30
+    while (running := [pid for pid in pids if runs(pid)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    return running
 
 
 def needs_memory_groups() -> None:

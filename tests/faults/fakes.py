@@ -96,25 +96,6 @@ class Segfaults(ReferenceSystem):
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class ExitsWithThree(ReferenceSystem):
-    """Ends its process the tidy way."""
-
-    def forward(self, features):
-        sys.exit(3)
-
-
-class LeavesChildren(ReferenceSystem):
-    """Works, and leaves behind a child and an orphaned grandchild, each in a session of its own."""
-
-    def __init__(self, spec):
-        super().__init__(spec)
-        if not Path(os.environ[PID_FILE]).exists():
-            child = subprocess.Popen(["sleep", str(LONGEST_S)], start_new_session=True)
-            script = f"setsid sleep {LONGEST_S} > /dev/null 2>&1 & echo $!"
-            orphan = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
-            tell(child.pid, int(orphan.stdout))
-
-
 class LeavesAForkAndExits(ReferenceSystem):
     """Exits, leaving a fork in a session of its own that holds every file descriptor open."""
 

@@ -7,8 +7,7 @@ import pytest
 
 from suite.records.record import Status
 from suite.run.process import Limits
-from suite.run.resources import runs
-from tests.faults.cells import fake, run, tiny_cell
+from tests.faults.cells import fake, left, run, tiny_cell
 from tests.faults.fakes import PID_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -33,27 +32,6 @@ def pids(tmp_path, monkeypatch):
     return wait
 
 
-def all_gone(found):
-    end = time.monotonic() + 10
-    while time.monotonic() < end and any(map(runs, found)):
-        time.sleep(0.05)
-    return not any(map(runs, found))
-
-
-@pytest.mark.parametrize(
-    ("system", "reason"),
-    [
-        ("Segfaults", "died of SIGSEGV; its last line: about to follow a bad pointer"),
-        ("ExitsWithThree", "ended with exit code 3 and no result"),
-    ],
-)
-def test_system_that_ends_its_process_has_crashed(tmp_path, system, reason):
-    ended = run(tiny_cell(fake(system)), tmp_path)
-    assert (ended.outcome.status, reason in ended.outcome.reason) == (Status.CRASHED, True), ended.outcome.reason
-    assert ended.wall_s < SOON_S
-    assert ended.outcome.measurement is None
-
-
 def test_system_that_hangs_is_stopped_whether_it_sleeps_or_holds_the_interpreter(tmp_path):
     limits = Limits(wall_s=200, stall_s=12, host_bytes=8 * 10**9)
     names = ("Sleeps", "HoldsTheInterpreter")
@@ -76,16 +54,9 @@ def test_noise_on_both_outputs_is_neither_a_message_nor_a_fault(tmp_path):
     assert b"\xff\xfe\x00garbage" in log
 
 
-def test_children_of_a_cell_that_is_ok_die_with_it_even_orphans_in_other_sessions(tmp_path, pids):
-    ended = run(tiny_cell(fake("LeavesChildren")), tmp_path)
-    assert ended.outcome.status is Status.OK, ended.outcome.reason
-    assert len(pids()) == 2
-    assert all_gone(pids())
-
-
 def test_fork_left_behind_neither_hides_the_end_of_its_worker_nor_outlives_it(tmp_path, pids):
     ended = run(tiny_cell(fake("LeavesAForkAndExits")), tmp_path)
     assert ended.outcome.status is Status.CRASHED
     assert "ended with exit code 3 and no result" in ended.outcome.reason
     assert ended.wall_s < SOON_S
-    assert all_gone(pids())
+    assert left(pids()) == []

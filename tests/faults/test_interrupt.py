@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.run.resources import runs
-from tests.faults.cells import fake
+from tests.faults.cells import fake, left
 from tests.faults.fakes import CALM, PID_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
@@ -46,15 +45,6 @@ def hanging(command, tmp_path, monkeypatch):
     finally:
         process.kill()
         process.communicate()
-
-
-def left(pids):
-    """Those of the processes that have not ended after a while."""
-
-    end = time.monotonic() + 15
-    while time.monotonic() < end and any(map(runs, pids)):
-        time.sleep(0.1)
-    return [pid for pid in pids if runs(pid)]
 
 
 def statuses(out):

@@ -48,8 +48,7 @@ _Sent = tuple[Batch, torch.cuda.Event | None]
 def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
     """The stream that a cell trains on; `whole_split` makes one batch of all rows of that split of real data."""
     if cell.data == "real":
-        if cell.data_dir is None:
-            raise ValueError("a cell on real data needs a data directory")
+        assert cell.data_dir is not None  # the plan gives it for real data
         folder = Path(cell.data_dir)
         rows = read_manifest(folder).splits[whole_split].rows if whole_split else cell.batch_size
         return PreparedWorkload.open(folder, batch_size=rows)
@@ -93,10 +92,7 @@ def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPla
 def usable_cores() -> int:
     """Number of physical cores that this process may use, within its affinity and its CPU quota."""
     cores = min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or os.cpu_count() or 1)
-    try:
-        return max(1, int(min(cores, granted_cpus())))
-    except OSError:  # not Linux
-        return cores
+    return max(1, int(min(cores, granted_cpus())))
 
 
 class Feed(Protocol):

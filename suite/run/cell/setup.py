@@ -77,7 +77,7 @@ class CellSetup:
         """Open the cell's workload and find its system.
 
         Raises:
-            ValueError: the cell has neither a cache ratio nor a budget, or its system or workload is unknown.
+            ValueError: its system or workload is unknown.
             ImportError: the system needs a package that is not installed.
         """
         variant = registry.Variant.parse(cell.system)
@@ -155,6 +155,5 @@ def _budget(cell: Cell) -> Budget:
         return HostBytes(total_bytes=cell.host_budget_bytes, device_bytes=cell.device_budget_bytes)
     if cell.device_budget_bytes is not None:
         return DeviceBytes(total_bytes=cell.device_budget_bytes)
-    if cell.cache_ratio is not None:
-        return CacheRatio(ratio=cell.cache_ratio)
-    raise ValueError("a cell needs a cache ratio, a device budget or a host budget")
+    assert cell.cache_ratio is not None  # every planned cell has a ratio or a budget
+    return CacheRatio(ratio=cell.cache_ratio)

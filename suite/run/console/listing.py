@@ -68,7 +68,7 @@ def show_choices(console: Console) -> None:
     section("More synthetic workloads, by name", map(_workload, others))
     section(
         "Tracks: how a synthetic stream changes with time, e.g. avazu@drift",
-        ((name, _summary(track)) for name, track in TRACKS.items()),
+        ((name, str(track.__doc__).splitlines()[0]) for name, track in TRACKS.items()),
     )
     section("Scales", map(_scale, SCALES.values()))
     section("Scales of --tier disk", map(_scale, DISK_SCALES.values()))
@@ -80,7 +80,7 @@ def _system(name: str) -> tuple[str, str]:
     except ImportError as error:
         return name, f"unavailable: {error}"
     parameters = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.variants.items())
-    return f"{name} [{parameters}]" if parameters else name, found.about or _summary(found)
+    return f"{name} [{parameters}]" if parameters else name, found.about
 
 
 def _workload(schema: DatasetSchema) -> tuple[str, str]:
@@ -95,7 +95,3 @@ def _scale(scale: Scale) -> tuple[str, str]:
     budgets = ", ".join(f"{budget >> 20} MiB" for budget in scale.host_budgets)
     more = f", host budget {budgets}" if budgets else ""
     return scale.name, f"{rows}, dim {scale.embedding_dim}, batch {scale.batch_size}{more}"
-
-
-def _summary(thing: type) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]

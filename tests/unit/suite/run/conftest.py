@@ -40,9 +40,12 @@ def run(tmp_path, monkeypatch):
 
 
 STAND_IN = """
-import importlib, sys
+import importlib, os, sys
 from pathlib import Path
+from types import SimpleNamespace
 from suite.run import worker, forkserver
+
+sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: "TORCH_SEES_A_DEVICE" in os.environ))
 
 def main(fd):
     exec(Path({script!r}).read_text(), {{"fd": fd}})
@@ -55,7 +58,7 @@ forkserver.main()
 
 @pytest.fixture(scope="module")
 def body(tmp_path_factory):
-    """A script that workers run in place of their own; the message pipe's file descriptor is `fd`."""
+    """A script that forked workers run in place of their own; the message pipe's file descriptor is `fd`."""
     folder = tmp_path_factory.mktemp("stand_in")
     stand_in = folder / "forkserver"
     stand_in.write_text(f"#!{sys.executable}\n{STAND_IN.format(script=str(folder / 'script'))}")

@@ -107,15 +107,10 @@ def test_systems_that_agree_keep_a_check_that_says_with_whom_and_nothing_changes
 def test_on_a_cuda_device_an_update_of_three_that_is_lost_is_a_wrong_answer_and_the_order_of_sums_is_none(tmp_path):
     rows = sample()
     place = int(np.flatnonzero(rows["early/moved"] >= 3 * np.median(rows["early/moved"][rows["early/moved"] > 0]))[0])
-    systems = {"full_gpu": 0.0, "freq_cache": 0.1, "hot_split": 0.3}
     records = []
-    for name, lost in systems.items():
+    for name, lost in (("full_gpu", 0.0), ("freq_cache", 0.1), ("hot_split", 0.3)):
         by = -lost * rows["early/moved"][place] / math.sqrt(DIM)
-        found = changed(rows, "early/weight", place, by)
-        made = record(name, setting={**ON_CPU, "device": "cuda"})
-        path_of(tmp_path, made.key).parent.mkdir(exist_ok=True)
-        np.savez(path_of(tmp_path, made.key), **found)
-        records.append(made)
+        records.append(kept(tmp_path, name, changed(rows, "early/weight", place, by), device="cuda"))
     after = {one.cell.system: one for one in compared(records, tmp_path)}
     assert after["freq_cache"].status is Status.OK
     assert after["hot_split"].status is Status.WRONG_ANSWER

@@ -15,7 +15,7 @@ from suite.run.cell.setup import CellSetup
 from suite.run.console.options import Options, named_systems
 from suite.run.plan import fitted_to_epoch, plan_cells
 from systems.contract import Verdict
-from systems.registry import ALL_ON_RANKS, GROUPS, TWO_LEVELS, parse_systems
+from systems.registry import GROUPS, TWO_LEVELS, parse_systems
 from tests.faults.cells import needs_memory_groups, tiny_cell
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -65,13 +65,11 @@ def test_only_systems_that_a_host_budget_holds_take_part_and_the_line_to_reach(s
 
 
 @pytest.mark.parametrize(("text", "extra"), [("all", ()), ("all,no_embeddings", ("no_embeddings",))])
-def test_all_means_the_systems_on_a_drive_or_on_ranks_whatever_is_named_beside_it(text, extra):
+def test_all_means_the_systems_on_a_drive_whatever_is_named_beside_it(text, extra):
     on_drive = [str(one) for one in named_systems(options(systems=text), cuda=False)]
     assert on_drive == [*GROUPS["disk"], *extra]
     with_a_device = named_systems(options(systems=text, device_budget="64MiB"), cuda=False)
     assert [str(one) for one in with_a_device] == [*GROUPS["disk"], TWO_LEVELS, *extra]
-    on_ranks = Options(systems="all,full_gpu", ranks=2)
-    assert [str(one) for one in named_systems(on_ranks, cuda=False)] == list(ALL_ON_RANKS)
 
 
 def test_a_cuda_device_cannot_take_part():

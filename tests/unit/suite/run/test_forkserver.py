@@ -53,34 +53,3 @@ def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, mon
     ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
     assert (ended.outcome.status, ended.outcome.reason) == (Status.OK, "")
     assert not (tmp_path / "witness").exists()
-
-
-STAND_IN = """#!{python}
-import importlib, os, sys
-from types import SimpleNamespace
-from suite.run import worker, forkserver
-
-sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {found}))
-importlib.import_module = lambda name: None
-worker.main = lambda messages: os._exit(7)
-sys.argv = ["", sys.argv[-1]]
-forkserver.main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [(True, "are not those that the run began with: start it again"), (False, "ended with exit code 7 and no result")],
-)
-def test_worker_starts_from_nothing_where_torch_found_a_device_and_measures_nothing_with_other_code(
-    tmp_path, monkeypatch, found, reason
-):
-    """A forked one, which torch would refuse the device, ends with 7 here; a new one finds other code than its run."""
-    stand_in = tmp_path / "forkserver"
-    stand_in.write_text(STAND_IN.format(python=sys.executable, found=found))
-    stand_in.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(stand_in))
-    monkeypatch.setattr(forkserver, "_code", lambda: "another")
-    ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
-    assert ended.outcome.status is Status.CRASHED
-    assert reason in ended.outcome.reason

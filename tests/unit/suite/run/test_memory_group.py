@@ -63,6 +63,7 @@ def test_cpus_that_quotas_grant(tmp_path, groups, files, cpus):
     for path, text in files.items():
         write(tmp_path, f"sys/fs/cgroup/{path}", text)
     assert granted_cpus(tmp_path) == cpus
+    assert granted_cpus(tmp_path / "a kernel without control groups") == math.inf
 
 
 def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):

@@ -110,10 +110,14 @@ def test_directory_that_cannot_be_made_is_a_sentence(tmp_path):
         runner.run(Notebook())
 
 
-def test_run_whose_temporary_files_would_be_in_anothers_folder_does_not_begin(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    (tmp_path / "temporary" / f"embedding-offload-bench-{os.getuid()}").symlink_to(tmp_path)
+def test_run_whose_temporary_files_would_be_behind_a_link_does_not_begin_and_cleans_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = tmp_path / "data"
+    (data / "12-abcdefgh").mkdir(parents=True)
+    (tmp_path / f"embedding-offload-bench-{os.getuid()}").symlink_to(data, target_is_directory=True)
     with pytest.raises(StoreError, match=r"files in .*: it is not a folder of this user alone; remove .* TMPDIR"):
         run()
+    with pytest.raises(PermissionError, match="it is not a folder of this user alone"), cell_directory():
+        pass
     assert not (tmp_path / "records").exists()
+    assert [path.name for path in data.iterdir()] == ["12-abcdefgh"]

@@ -6,18 +6,19 @@ import torch
 
 from suite.records.store import StoreError
 from suite.run.agreement import ROWS, SampledRows, sampled_ids
-from suite.run.cell.training import load_initial_rows, tables_of
-from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
+from suite.run.cell.setup import CellSetup
+from suite.run.cell.training import load_initial_rows
+from systems.contract import Rows
 from systems.reference import ReferenceSystem
 from tests.faults.cells import tiny_cell
-from workloads.streams.synthetic import SyntheticWorkload
 
 STEPS = 20
+CELL = tiny_cell(optimizer="rowwise_adagrad", batch_size=512, max_rows=60_000, train_steps=STEPS - 2)
 
 
 @pytest.fixture(scope="module")
 def workload():
-    return SyntheticWorkload.create("avazu", batch_size=512, seed=3, max_rows=60_000)
+    return CellSetup.of(CELL).workload
 
 
 def trained_ids(workload, name):
@@ -45,18 +46,9 @@ def test_sample_has_all_rows_of_small_tables_and_equal_shares_of_the_others_most
 
 
 def test_file_has_rows_and_state_at_both_moments_and_how_far_rows_moved(workload, tmp_path):
-    system = ReferenceSystem(
-        SystemSpec(
-            tables=tables_of(workload.tables, 4),
-            optimizer=SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.1),
-            device=torch.device("cpu"),
-            budget=CacheRatio(ratio=0.5),
-            batch_lookups=workload.batch_lookups,
-        )
-    )
-    load_initial_rows(system, seed=0)
+    system = load_initial_rows(ReferenceSystem(CellSetup.of(CELL).spec), seed=0)
     path = tmp_path / "rows" / "key.npz"
-    sample = SampledRows(system, workload, tiny_cell(train_steps=STEPS - 2), path)
+    sample = SampledRows(system, workload, CELL, path)
     ids = sampled_ids(workload, steps=STEPS, seed=0)
     names = [name for name in ids for _ in ids[name]]
     place = names.index("device_ip") + 5

@@ -8,13 +8,12 @@ import torch
 
 from suite.run.cell import training
 from suite.run.cell.feed import in_process
-from suite.run.cell.training import Trainer, dense_optimizer, load_initial_rows, tables_of
-from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
+from suite.run.cell.setup import CellSetup
+from suite.run.cell.training import Trainer, dense_optimizer, load_initial_rows
 from systems.reference import ReferenceSystem
-from workloads.streams.synthetic import SyntheticWorkload
+from tests.faults.cells import tiny_cell
 
-CPU = torch.device("cpu")
-BATCH, DIM = 16, 4
+BATCH = 16
 
 
 class Recording(ReferenceSystem):
@@ -62,25 +61,24 @@ class CountingWorkload:
         return self._workload.batch(index, *split)
 
 
+def setup_of(optimizer="sgd"):
+    return CellSetup.of(tiny_cell(batch_size=BATCH, lr=0.5, optimizer=optimizer))
+
+
 @pytest.fixture(scope="module")
 def synthetic():
-    return SyntheticWorkload.create("avazu", batch_size=BATCH, seed=0, max_rows=2000)
+    return setup_of().workload
 
 
-def spec(workload, kind=OptimizerKind.SGD):
-    return SystemSpec(
-        tables=tables_of(workload.tables, DIM),
-        optimizer=SparseOptimizer(kind=kind, lr=0.5),
-        device=CPU,
-        budget=CacheRatio(ratio=0.5),
-        batch_lookups=BATCH * 13,
-    )
+@pytest.fixture(scope="module")
+def spec():
+    return setup_of().spec
 
 
 def trained_on(system, workload, total):
     load_initial_rows(system, seed=0)
     sizes = {"bottom_mlp": (8,), "top_mlp": (8, 1), "seed": 0}
-    return Trainer(system, workload, **sizes, feed=in_process(workload, CPU), total_steps=total)
+    return Trainer(system, workload, **sizes, feed=in_process(workload, system.spec.device), total_steps=total)
 
 
 def same(seen, expected):
@@ -91,11 +89,11 @@ def same(seen, expected):
 @pytest.mark.parametrize("ahead", [0, 3, 20])
 @pytest.mark.parametrize("runs", [(7,), (1, 4, 2)], ids=str)
 def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the_end(
-    synthetic, monkeypatch, runs, ahead, copies
+    synthetic, spec, monkeypatch, runs, ahead, copies
 ):
     total, sent, at_clock, at_step = 7, [], [], []
     workload = CountingWorkload(synthetic)
-    system = type("Ahead", (Recording,), {"ahead": ahead})(spec(synthetic))
+    system = type("Ahead", (Recording,), {"ahead": ahead})(spec)
     trainer = trained_on(system, workload, total)
     delivery = trainer._batches
     delivery._ahead = copies
@@ -118,7 +116,7 @@ def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the
 
 
 @pytest.mark.parametrize("ids_on_host", [False, True])
-def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatch, ids_on_host):
+def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, spec, monkeypatch, ids_on_host):
     class CopyStream:
         copied = 0
 
@@ -130,7 +128,7 @@ def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatc
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(wait_event=waited.append))
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
-    system = type("Ahead", (Recording,), {"ahead": 1, "ids_on_host": ids_on_host})(spec(synthetic))
+    system = type("Ahead", (Recording,), {"ahead": 1, "ids_on_host": ids_on_host})(spec)
     trainer = trained_on(system, synthetic, total=4)
     trainer._batches._stream, trainer._batches._ahead = CopyStream(), 1
     trainer.run(4)
@@ -140,11 +138,11 @@ def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, monkeypatc
     assert waited == copies
 
 
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ADAM])
-def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_after_it(synthetic, kind):
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_after_it(synthetic, optimizer):
     losses = []
     for evaluated in (False, True):
-        system = ReferenceSystem(spec(synthetic, kind))
+        system = ReferenceSystem(setup_of(optimizer).spec)
         trainer = trained_on(system, synthetic, total=4)
         model = trainer._model
         trainer.run(2)
@@ -158,18 +156,18 @@ def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_afte
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ADAM])
-def test_dense_optimizer_never_sees_a_row(synthetic, kind):
-    system = ReferenceSystem(spec(synthetic, kind))
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_dense_optimizer_never_sees_a_row(synthetic, optimizer):
+    system = ReferenceSystem(setup_of(optimizer).spec)
     model = trained_on(system, synthetic, total=1)._model
-    optimizer = dense_optimizer(model, system.spec.optimizer)
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    made = dense_optimizer(model, system.spec.optimizer)
+    held = [parameter for group in made.param_groups for parameter in group["params"]]
     assert held
     assert {id(p) for p in held} == {id(p) for name, p in model.named_parameters() if "sparse_arch" not in name}
-    assert optimizer.defaults["lr"] == 0.5
+    assert made.defaults["lr"] == 0.5
 
 
-def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
+def test_initial_rows_arrive_whole_and_in_chunks(synthetic, spec, monkeypatch):
     class Loading(ReferenceSystem):
         def load_rows(self, table, start, rows):
             chunks.append((table, start, rows.weights.shape[0]))
@@ -178,10 +176,10 @@ def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
     chunks, told = [], []
     for module in ("suite.run.cell.training", "workloads.dlrm"):
         monkeypatch.setattr(f"{module}.INITIAL_ROWS", 40)
-    whole = ReferenceSystem(spec(synthetic))
+    whole = ReferenceSystem(spec)
     load_initial_rows(whole, seed=3)
     monkeypatch.setattr("suite.run.cell.training._LOADED_ROWS", 80)
-    pieces = Loading(spec(synthetic))
+    pieces = Loading(spec)
     load_initial_rows(pieces, seed=3, on_chunk=lambda: told.append(1))
     assert len(told) == len(chunks)
     assert max(rows for _, _, rows in chunks) == 80

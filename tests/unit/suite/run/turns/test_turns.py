@@ -14,7 +14,7 @@ from suite.run.turns import timing
 from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, who_takes_turns
 from suite.run.turns.timing import take_turns, time_group, times_of
 from suite.run.worker import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
-from tests.faults.cells import tiny_cell
+from tests.faults.cells import fake, tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
 
@@ -288,6 +288,14 @@ def test_system_that_falls_when_all_take_turns_again_has_no_times_of_before(take
     assert found["reference"].turns.contest == found["full_gpu"].turns.contest != before[0].turns.contest
 
 
+def test_what_disturbed_a_group_is_in_its_records(taken, monkeypatch):
+    seen = QuietMachine.seen.model_copy(update={"others_cpu_share": 0.4})
+    monkeypatch.setattr(QuietMachine, "seen", seen)
+    sentence = "other processes took 40% of the CPUs while turns were taken (load 0.5 at the start)"
+    found = list(taken([entrant("full_gpu"), entrant("freq_cache")])[0])
+    assert [(one.conditions, one.disturbed) for one in found] == [(seen, (sentence,))] * 2
+
+
 def test_without_a_baseline_there_is_nothing_to_compare_with(timed):
     _, times = timed(entrant("reference"), entrant("freq_cache"))
     assert {(one.baseline, one.baseline_s, one.losses) for one in times.values()} == {(None, None, "not compared")}
@@ -311,6 +319,20 @@ def test_system_that_ends_its_own_process_too_is_left_out(timed, falls, left):
     fell = next(iter(falls))[0]
     assert (times[fell].status, times[fell].reason) == (Status.CRASHED, f"{fell} fell")
     assert times["reference"].baseline == left
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_system_that_dies_in_a_real_process_fails_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "MachineMonitor", QuietMachine)
+    records = [entrant("full_gpu"), entrant(fake("Segfaults"))]
+    given = take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=60)
+    found = {one.cell.system: one for one in given}
+    assert found["full_gpu"].turns.way == "one process"
+    fell = found[fake("Segfaults")]
+    assert (fell.status, fell.phase, fell.turns) == (Status.CRASHED, "turns", None)
+    assert fell.reason.startswith("the worker died of SIGSEGV")
+    assert fell.measurement is not None
 
 
 def test_loss_that_differs_where_arithmetic_is_the_same_is_a_wrong_answer(timed, monkeypatch):
