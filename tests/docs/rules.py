@@ -196,7 +196,6 @@ RULES: dict[str, Rule] = {
     "python -m suite compare results/main results/branch --fail-if-slower 10%": Run(
         after=(MAIN, BRANCH), says="--fail-if-slower 10%:", codes=(0, 1)
     ),
-    "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
     # on a CUDA device
     "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
