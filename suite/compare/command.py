@@ -112,10 +112,8 @@ def _failures(pair: Pair, threshold: float) -> Iterator[str]:
 
 
 def compare_command(
-    run_a: Annotated[
-        Path, typer.Argument(metavar="RUN_A", help="Results directory, directory of records, or one record")
-    ],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="The same, of the run to compare with it")],
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Results directory")],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="That of the run to compare with it")],
     *,
     fail_if_slower: Annotated[
         str | None, typer.Option(help="Gate: exit 1 if a cell lost more than this share of its speed, as in 10% or 0.1")

@@ -46,28 +46,19 @@ class RunRecords:
 
 
 def read_run(name: str, path: Path) -> RunRecords:
-    """Read a results directory, a directory of records, or one record; `name` is what messages call the run.
+    """Read a results directory; `name` is what messages call the run.
 
     Raises:
-        BadOption: there is no such path, or no record that can be read.
+        BadOption: it has no records, or none that can be read.
     """
-    if not path.is_dir() and not (path.is_file() and path.suffix == ".json"):
-        what = "is neither a directory nor a record, whose name ends in .json" if path.exists() else "does not exist"
-        raise BadOption(f"{name}: {path} {what}; give a results directory, as in results, or a record file")
     store = RecordStore(path)
     if not store.directory.is_dir():
-        store.directory = path if path.is_dir() else path.parent
+        raise BadOption(f"{name}: {path} has no records/: give a results directory, as `run_bench.py --out` named it")
     records, problems = store.load_files()
-    if path.is_file():  # its neighbours are no part of the run, whatever is wrong with them
-        records = {file: record for file, record in records.items() if file == path}
-        problems = [problem for problem in problems if problem.path in (path, path.parent)]
     if not records:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         skipped = f" (skipped: {problems[0]}{more})" if problems else ""
-        raise BadOption(
-            f"{name}: {path} holds no record that can be compared{skipped}; give the directory that `run_bench.py "
-            "--out` named"
-        )
+        raise BadOption(f"{name}: {path} holds no record that can be compared{skipped}; give another, or measure it")
     return RunRecords(name=name, path=path, files=records, problems=tuple(problems))
 
 

@@ -121,7 +121,7 @@ def test_what_cannot_be_compared_is_one_sentence_and_exit_2(tmp_path):
     for words, sentence in (
         ((other, "--fail-if-slower", "10"), "error: --fail-if-slower: '10' is no share of speed"),
         ((root,), "RUN_A and RUN_B are the same records"),
-        ((tmp_path / "none",), "does not exist; give a results directory"),
+        ((tmp_path / "none",), "has no records/: give a results directory"),
         ((other,), "RUN_A and RUN_B have no cell in common: they differ in seed 1 against seed 2"),
     ):
         result = run(root, *words)
