@@ -24,7 +24,6 @@ from suite.simulate.options import (
     BatchSizeOption,
     DataDirOption,
     JsonOption,
-    SeedOption,
     WorkloadOption,
     one_workload,
     parse_ratios,
@@ -70,7 +69,6 @@ def advise_command(
     batch_size: BatchSizeOption = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     batches: Annotated[int, typer.Option(min=2, help="Replayed to count misses, a third of them uncounted")] = 150,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Memory that every system and cache size needs, and with --hardware the least time of a step.
@@ -96,7 +94,6 @@ def advise_command(
             optimizer=optimizer,
             batch_size=batch_size,
             embedding_dim=embedding_dim,
-            seed=seed,
             tf32=tf32,
         )
         device = "cpu" if described is None and gpu is None else "cuda"

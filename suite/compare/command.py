@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from suite.compare.compare import SPEED, Comparison, Unjudged, compare, speed_text
-from suite.compare.runs import NoComparison, RunRecords, read_run
-from suite.records.command_line import ShownConsole, errors_told
+from suite.compare.compare import SPEED, Comparison, Pair, Unjudged, compare
+from suite.compare.runs import RunRecords, read_run
+from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.record import Status
 from suite.tables.terminal import print_line, print_table
 
@@ -51,23 +51,12 @@ class GateResult:
         """1 where something failed; 2 where no speed could be judged, which must not look like a pass."""
         return FAILED if self.failures else PASSED if self.judged else NOTHING_JUDGED
 
-    def content(self) -> dict[str, object]:
-        """All of it for JSON."""
-        return {
-            "fail_if_slower": self.threshold,
-            "exit_code": self.exit_code,
-            "judged": self.judged,
-            "failures": self.failures,
-            "too_noisy": self.noisy,
-            "not_judged": {reason.reason: labels for reason, labels in self.unjudged.items()},
-        }
-
 
 def parse_share(text: str) -> float:
     """The share of speed that may be lost: `10%`, `10 %` or `0.1`.
 
     Raises:
-        NoComparison: it is no share from 0 to below 1.
+        BadOption: it is no share from 0 to below 1.
     """
     number, percent, rest = text.partition("%")
     try:
@@ -75,7 +64,7 @@ def parse_share(text: str) -> float:
     except ValueError:
         value = math.nan
     if rest.strip() or not 0 <= value < 1:  # NaN compares false with everything
-        raise NoComparison(f"--fail-if-slower: '{text}' is no share of speed: write 10% or 0.1, from 0 to below 1")
+        raise BadOption(f"--fail-if-slower: '{text}' is no share of speed: write 10% or 0.1, from 0 to below 1")
     return value
 
 
@@ -90,46 +79,45 @@ def judge(comparison: Comparison, threshold: float) -> GateResult:
     - was ok in RUN_A and is not in RUN_B, or is missing there;
     - was verified in RUN_A and is not in RUN_B.
     """
-    both, cells = comparison.both, comparison.cells
-    judged = both[both["unjudged"].isna()]
-    failures = [sentence for cell in both.to_dict("records") for sentence in _failures(cell, threshold)]
-    gone = cells[cells["in_run"] == "left_only"]
+    judged = [(pair, pair.ratio) for pair in comparison.pairs if pair.unjudged is None and pair.ratio is not None]
+    failures = [failure for pair in comparison.pairs for failure in _failures(pair, threshold)]
     failures += [
         f"{label}: ok in RUN_A, missing from RUN_B"
-        for label, row in zip(gone["label"], gone["row_a"], strict=True)
+        for label, row in comparison.only_before.items()
         if row.status is Status.OK
     ]
-    shown = judged["high"] / judged["ratio"] * (1 - threshold) < 1  # a loss of the threshold would lie beyond noise
-    noisy = judged.loc[~judged["beyond_noise"] & ~shown, "label"] if threshold else ()
+    noisy = [
+        pair.label
+        for pair, ratio in judged
+        # a loss of the threshold would not lie beyond noise
+        if not pair.beyond_noise and (ratio.high or math.inf) / ratio.value * (1 - threshold) >= 1
+    ]
     return GateResult(
         threshold=threshold,
         judged=len(judged),
         failures=tuple(failures),
-        noisy=tuple(noisy),
+        noisy=tuple(noisy) if threshold else (),
         unjudged=comparison.unjudged,
     )
 
 
-def _failures(cell: dict[str, Any], threshold: float) -> Iterator[str]:
-    label, before, after, ratio = cell["label"], cell["row_a"], cell["row_b"], cell["ratio"]
+def _failures(pair: Pair, threshold: float) -> Iterator[str]:
+    before, after, ratio = pair.before, pair.after, pair.ratio
     if before.status is Status.OK and after.status is not Status.OK:
-        yield f"{label}: ok in RUN_A, {after.status} in RUN_B"
+        yield f"{pair.label}: ok in RUN_A, {after.status} in RUN_B"
     elif before.passed and not after.passed:
-        yield f"{label}: verified in RUN_A, not in RUN_B"
-    if cell["unjudged"] is None and cell["beyond_noise"] and ratio < 1 - threshold:
-        yield f"{label}: slower by {100 * (1 - ratio):.1f} %, more than {100 * threshold:g} %"
+        yield f"{pair.label}: verified in RUN_A, not in RUN_B"
+    if pair.unjudged is None and ratio is not None and pair.beyond_noise and ratio.value < 1 - threshold:
+        yield f"{pair.label}: slower by {100 * (1 - ratio.value):.1f} %, more than {100 * threshold:g} %"
 
 
 def compare_command(
-    run_a: Annotated[
-        Path, typer.Argument(metavar="RUN_A", help="Results directory, directory of records, or one record")
-    ],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="The same, of the run to compare with it")],
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Results directory")],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="That of the run to compare with it")],
     *,
     fail_if_slower: Annotated[
         str | None, typer.Option(help="Gate: exit 1 if a cell lost more than this share of its speed, as in 10% or 0.1")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table")] = False,
     all_: Annotated[bool, typer.Option("--all", help="List cells without a change, too")] = False,
 ) -> None:
     """Two runs cell by cell: what became slower, larger or different in RUN_B, and whether that is beyond noise.
@@ -139,7 +127,7 @@ def compare_command(
     of one table, cells without one are counted, and what differs between the machines stands above the numbers.
 
     Examples: `python -m suite compare results/main results/branch`; `python -m suite compare baseline new
-    --fail-if-slower 10%`; `python -m suite compare laptop server --json`.
+    --fail-if-slower 10%`.
 
     The exit code is 0. With --fail-if-slower 10% it is 1 if a cell is slower by more (its relative speed is below 0.9
     of what it was, and the interval below 1), no longer ok, no longer verified, or missing. It is 2 for a wrong option,
@@ -152,10 +140,7 @@ def compare_command(
             errors.print(f"skipped: {problem}", style="yellow")
         comparison = compare(before, after)
     result = None if threshold is None else judge(comparison, threshold)
-    if as_json:
-        typer.echo(comparison.to_json(None if result is None else result.content()), nl=False)
-    else:
-        show(comparison, result, ShownConsole(markup=False, highlight=False), everything=all_)
+    show(comparison, result, ShownConsole(markup=False, highlight=False), everything=all_)
     if result is None:
         return
     if result.exit_code == NOTHING_JUDGED:
@@ -175,20 +160,23 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
     for warning in comparison.warnings:
         print_line(console, warning, style="yellow")
     console.line()
-    changes, both = comparison.changes, comparison.both
-    quiet = both[both["unjudged"].isna() & ~both["label"].isin(changes["label"])]
-    lines = [[label, f"{what} {text}"] for label, what, text in changes[["label", "quantity", "text"]].to_numpy()]
+    pairs = comparison.pairs
+    changes = [(change, pair.label) for pair in pairs for change in pair.changes]
+    quiet = [pair for pair in pairs if pair.unjudged is None and not pair.changes]
+    lines = [
+        [label, f"{change.quantity} {change.text}"]
+        for change, label in sorted(changes, key=lambda listed: listed[0].order)
+    ]
     if everything:
-        lines += [[cell["label"], f"{SPEED} {speed_text(cell)}"] for cell in quiet.to_dict("records")]
-    for in_run, row, text in (("left_only", "row_a", "only in RUN_A"), ("right_only", "row_b", "only in RUN_B")):
-        alone = comparison.cells[comparison.cells["in_run"] == in_run]
-        lines += [[cell["label"], f"{text}: {cell[row].status}"] for cell in alone.to_dict("records")]
+        lines += [[pair.label, f"{SPEED} {pair.speeds}"] for pair in quiet]
+    for alone, text in ((comparison.only_before, "only in RUN_A"), (comparison.only_after, "only in RUN_B")):
+        lines += [[label, f"{text}: {row.status}"] for label, row in alone.items()]
     if lines:
         print_table(console, ["cell", "RUN_A -> RUN_B"], lines, text=(0, 1))
-    slower = int((both["beyond_noise"] & (both["ratio"] < 1)).sum())
-    faster = int(both["beyond_noise"].sum()) - slower
+    slower = sum(pair.slower for pair in pairs)
+    faster = sum(pair.beyond_noise for pair in pairs) - slower
     print_line(console, f"Relative speed beyond noise: {slower} slower, {faster} faster", style="bold")
-    hint = "" if everything or quiet.empty else " (--all lists them)"
+    hint = "" if everything or not quiet else " (--all lists them)"
     print_line(console, f"No change beyond noise: {_count(len(quiet), 'cell')}{hint}")
     for reason, labels in comparison.unjudged.items():
         print_line(console, f"Speed not judged, {reason.reason}: {_names(labels, everything=everything)}")
@@ -198,7 +186,7 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
 
 
 def _counted(run: RunRecords) -> str:
-    started = sorted(record.started_at[:10] for row in run.rows for record in row.records)
+    started = sorted(record.started_at[:10] for row in run.rows.values() for record in row.records)
     first, last = started[0], started[-1]
     return f"{_count(len(started), 'record')} of {first}{f' to {last}' if last != first else ''}"
 

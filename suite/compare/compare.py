@@ -1,17 +1,14 @@
 """Two runs compared: speed beside the baseline's in both, what else changed, and their environments."""
 
 import enum
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pandas as pd
-
-from suite.compare.runs import NoComparison, RunRecords, join, place
+from suite.compare.runs import RunRecords, check_comparable, labels_of
+from suite.records.command_line import BadOption
 from suite.records.groups import base_name, is_baseline, mixes_virtual
 from suite.records.record import Record
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
@@ -81,125 +78,136 @@ QUANTITIES = (
 SPEED, BASELINE_SPEED = "relative speed", "it/s of the baseline"
 
 
+class Change(NamedTuple):
+    """A quantity of a cell that changed; those of the least `order` are listed first."""
+
+    order: int
+    quantity: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A cell that both runs have.
+
+    Attributes:
+        ratio: RUN_B's relative speed over RUN_A's; None: there is nothing to compare.
+        unjudged: Why the ratio decides nothing; None: it does.
+    """
+
+    label: str
+    before: Row
+    after: Row
+    ratio: Estimate | None
+    unjudged: Unjudged | None
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the interval of the ratio excludes 1."""
+        ratio = self.ratio
+        if ratio is None or ratio.low is None or ratio.high is None:
+            return False
+        return ratio.high < 1 - _ROUNDING or ratio.low > 1 + _ROUNDING
+
+    @property
+    def slower(self) -> bool:
+        """Whether RUN_B is slower beyond noise."""
+        return self.beyond_noise and self.ratio is not None and self.ratio.value < 1
+
+    @property
+    def speeds(self) -> str:
+        """Relative speeds in both runs, their ratio and its interval."""
+        if self.ratio is None or self.before.ratio is None or self.after.ratio is None:
+            return MISSING
+        low, high = self.ratio.low, self.ratio.high
+        interval = "no interval" if low is None or high is None else f"{_ratio(low)} to {_ratio(high)}"
+        sides = " -> ".join(amount(side.value) for side in (self.before.ratio, self.after.ratio))
+        return f"{sides}: x {_ratio(self.ratio.value)} ({interval})"
+
+    @property
+    def changes(self) -> list[Change]:
+        """Quantities that changed by more than their tolerance."""
+        return list(_changes(self))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Everything that is said of two runs.
 
     Attributes:
-        cells: The outer join of the runs, see `join`, and for cells of both RUN_B's relative speed over RUN_A's
-            (`ratio`, `low`, `high`), whether the interval excludes 1 (`beyond_noise`), and why the ratio decides
-            nothing (`unjudged`; None: it does).
-        changes: A line per change in the order of their listing: `label`, `quantity`, `a`, `b` in SI units, and `text`.
+        pairs: Cells of both, in the order of the published tables.
+        only_before, only_after: Cells of one run alone, by label.
         differences: Differences of the runs' environments: name, RUN_A's value, RUN_B's.
     """
 
     before: RunRecords
     after: RunRecords
-    cells: pd.DataFrame
-    changes: pd.DataFrame
+    pairs: tuple[Pair, ...]
+    only_before: dict[str, Row]
+    only_after: dict[str, Row]
     differences: tuple[tuple[str, str, str], ...]
     warnings: tuple[str, ...]
 
     @property
-    def both(self) -> pd.DataFrame:
-        """The cells that both runs have."""
-        return self.cells[self.cells["in_run"] == "both"]
-
-    @property
     def unjudged(self) -> dict[Unjudged, list[str]]:
         """Labels of the cells whose speed decides nothing, by reason."""
-        pairs = self.both[["unjudged", "label"]].itertuples(index=False, name=None)
-        found: dict[Unjudged, list[str]] = {reason: [] for reason in Unjudged}
-        for reason, label in pairs:
-            if isinstance(reason, Unjudged):
-                found[reason].append(label)
+        found = {reason: [pair.label for pair in self.pairs if pair.unjudged is reason] for reason in Unjudged}
         return {reason: labels for reason, labels in found.items() if labels}
-
-    def to_json(self, gate: dict[str, object] | None) -> str:
-        """The whole comparison, with what the gate found, as one JSON object in SI units; what is missing is null."""
-        runs = {
-            name: {
-                "path": str(run.path),
-                "records": sum(len(row.records) for row in run.rows),
-                "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in run.problems],
-            }
-            for name, run in (("run_a", self.before), ("run_b", self.after))
-        }
-        reasons = [one.reason if isinstance(one, Unjudged) else None for one in self.cells["unjudged"]]
-        cells = self.cells.drop(columns=["row_a", "row_b"]).assign(unjudged=reasons)
-        content = runs | {
-            "environment": [{"name": name, "a": old, "b": new} for name, old, new in self.differences],
-            "warnings": self.warnings,
-            "cells": json.loads(cells.to_json(orient="records", double_precision=15)),
-            "changes": json.loads(self.changes.to_json(orient="records", double_precision=15)),
-            "gate": gate,
-        }
-        return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def compare(before: RunRecords, after: RunRecords) -> Comparison:
-    """Compare RUN_A with RUN_B.
+    """Compare RUN_A with RUN_B, cell by cell.
 
     Raises:
-        NoComparison: they are the same files, have no cell in common, or one is of a virtual device.
+        BadOption: they are the same files, have no cell in common, one has a cell twice, or one is of a virtual device.
     """
     if mixes_virtual([*before.files.values(), *after.files.values()]):
-        raise NoComparison(
+        raise BadOption(
             "RUN_A and RUN_B: some records are of a virtual device and others were measured, so their numbers are not "
             "set side by side; give two runs of one kind"
         )
-    cells = join(before, after)
-    speeds = [
-        compare_speeds(old, new) if in_run == "both" else (None, None)
-        for old, new, in_run in cells[["row_a", "row_b", "in_run"]].to_numpy()
-    ]
-    for column, name in (("ratio", "value"), ("low", "low"), ("high", "high")):
-        cells[column] = pd.Series([getattr(estimate, name, None) for estimate, _ in speeds], dtype=float)
-    cells["beyond_noise"] = (cells["high"] < 1 - _ROUNDING) | (cells["low"] > 1 + _ROUNDING)
-    cells["unjudged"] = pd.Series([reason for _, reason in speeds], dtype=object)
-    pairs = cells[cells["in_run"] == "both"]
-    found = [(cell["label"], *change) for cell in pairs.to_dict("records") for change in _changes(cell)]
-    changes = pd.DataFrame(found, columns=["label", "quantity", "a", "b", "text", "order"], dtype=object)
-    changes = changes.sort_values("order", kind="stable", ignore_index=True)
+    check_comparable(before, after)
+    labels = labels_of({**after.rows, **before.rows})
+    both = [cell for cell in before.rows if cell in after.rows]
+    pairs = tuple(_pair(labels[cell], before.rows[cell], after.rows[cell]) for cell in both)
     return Comparison(
         before=before,
         after=after,
-        cells=cells,
-        changes=changes.drop(columns="order"),
-        differences=tuple(_differences(pairs["row_a"], pairs["row_b"])),
+        pairs=pairs,
+        only_before={labels[cell]: row for cell, row in before.rows.items() if cell not in after.rows},
+        only_after={labels[cell]: row for cell, row in after.rows.items() if cell not in before.rows},
+        differences=tuple(_differences(pairs)),
         warnings=tuple(_warnings(before, after, pairs)),
     )
 
 
-def compare_speeds(before: Row, after: Row) -> tuple[Estimate | None, Unjudged | None]:
+def _pair(label: str, before: Row, after: Row) -> Pair:
     """Compare a cell's ratios to the baseline: what slowed both down, machine or code, cancels.
 
     The builds of two runs have nothing to do with each other: Welch's interval on the logarithms.
-
-    Returns:
-        RUN_B's ratio over RUN_A's, if there is something to compare, and why it decides nothing, unless it does.
     """
-    pair = (before, after)
-    ours, theirs = ({(record.key, record.started_at) for record in row.records} for row in pair)
-    if any(row.steps_per_s is None for row in pair):
-        return None, Unjudged.NOT_MEASURED
-    if ours & theirs:
-        return None, Unjudged.SAME_RECORDS
-    if is_baseline(before.system):
-        return None, Unjudged.IS_THE_BASELINE
-    if any(row.ratio is None for row in pair):
-        return None, Unjudged.NO_BASELINE
-    ratio = unpaired_ratio(*(samples_of(log_speeds(row.records)) for row in (after, before)))
-    if ratio.low is None:
-        return ratio, Unjudged.NO_INTERVAL
-    return ratio, Unjudged.ANOTHER_MACHINE if place(before) != place(after) else None
+    rows, ratio = (before, after), None
+    ours, theirs = ({(record.key, record.started_at) for record in row.records} for row in rows)
+    unjudged: Unjudged | None
+    if any(row.steps_per_s is None for row in rows):
+        unjudged = Unjudged.NOT_MEASURED
+    elif ours & theirs:
+        unjudged = Unjudged.SAME_RECORDS
+    elif is_baseline(before.system):
+        unjudged = Unjudged.IS_THE_BASELINE
+    elif any(row.ratio is None for row in rows):
+        unjudged = Unjudged.NO_BASELINE
+    else:
+        ratio = unpaired_ratio(*(samples_of(log_speeds(row.records)) for row in (after, before)))
+        elsewhere = Unjudged.ANOTHER_MACHINE if _place(before) != _place(after) else None
+        unjudged = Unjudged.NO_INTERVAL if ratio.low is None else elsewhere
+    return Pair(label=label, before=before, after=after, ratio=ratio, unjudged=unjudged)
 
 
-def speed_text(cell: dict[str, Any]) -> str:
-    """Relative speeds of a cell in both runs, their ratio and its interval."""
-    low, high = cell["low"], cell["high"]
-    interval = "no interval" if math.isnan(low) else f"{_ratio(low)} to {_ratio(high)}"
-    return f"{amount(cell['vs_baseline_a'])} -> {amount(cell['vs_baseline_b'])}: x {_ratio(cell['ratio'])} ({interval})"
+def _place(row: Row) -> tuple[str, int]:
+    """The digest of the machine that measured a row, and the threads that torch had there."""
+    environment = row.records[0].environment
+    return environment.machine, environment.threads
 
 
 def _ratio(value: float) -> str:
@@ -209,29 +217,28 @@ def _ratio(value: float) -> str:
     return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
 
 
-def _changes(cell: dict[str, Any]) -> Iterator[tuple[str, object, object, str, int]]:
-    """Quantities of a cell that changed by more than their tolerance: name, values, text, and what sorts them."""
-    before, after = cell["row_a"], cell["row_b"]
-    if cell["beyond_noise"]:
-        yield SPEED, before.ratio.value, after.ratio.value, speed_text(cell), int(cell["ratio"] > 1)
+def _changes(pair: Pair) -> Iterator[Change]:
+    before, after = pair.before, pair.after
+    if pair.beyond_noise:
+        yield Change(0 if pair.slower else 1, SPEED, pair.speeds)
     if before.status is not after.status:
         where = f" in phase {after.phase}" if after.phase else ""
-        text = f"{before.status} -> {after.status}{where}{f': {one_line(after.reason)}' if after.reason else ''}"
-        yield "status", before.status.value, after.status.value, text, 2
+        reason = f": {one_line(after.reason)}" if after.reason else ""
+        yield Change(2, "status", f"{before.status} -> {after.status}{where}{reason}")
     old, new = before.verified, after.verified
     # how far apart within a tolerance may differ from one run to the next
     if old is not None and new is not None and old.split()[0] != new.split()[0]:
-        yield "verified", old, new, f"{old} -> {new}{'' if after.passed else ', verification lost'}", 3
+        yield Change(3, "verified", f"{old} -> {new}{'' if after.passed else ', verification lost'}")
     if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
         for order, quantity in enumerate(QUANTITIES, start=4):
             values = _values(quantity.field, before, after)
             change = _difference(quantity, *values)
             if change is not None:
-                yield quantity.title, *values, f"{' -> '.join(map(quantity.show, values))}{change}", order
-    if cell["unjudged"] is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
+                yield Change(order, quantity.title, f"{' -> '.join(map(quantity.show, values))}{change}")
+    if pair.unjudged is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
         shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
         text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
-        yield BASELINE_SPEED, before.steps_per_s, after.steps_per_s, text, 99
+        yield Change(99, BASELINE_SPEED, text)
 
 
 def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:
@@ -258,9 +265,10 @@ def _difference(quantity: Quantity, old: float | None, new: float | None) -> str
     return f" ({_signed(100 * by / old)} %)" if old else ""
 
 
-def _differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
+def _differences(pairs: Iterable[Pair]) -> Iterator[tuple[str, str, str]]:
     """Differences between two runs' environments; several values where a run mixes them, the latest last."""
-    old, new = (_environment(record for row in rows for record in row.records) for rows in (before, after))
+    rows = zip(*((pair.before, pair.after) for pair in pairs), strict=True)
+    old, new = (_environment(record for row in side for record in row.records) for side in rows)
     for name in dict.fromkeys([*old, *new]):
         values = [", ".join(side.get(name, ["none"])) for side in (old, new)]
         if values[0] != values[1]:
@@ -286,11 +294,11 @@ def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:
     return found
 
 
-def _warnings(before: RunRecords, after: RunRecords, pairs: pd.DataFrame) -> Iterator[str]:
+def _warnings(before: RunRecords, after: RunRecords, pairs: Sequence[Pair]) -> Iterator[str]:
     """Warnings to read before the numbers."""
-    if any(place(old) != place(new) for old, new in zip(pairs["row_a"], pairs["row_b"], strict=True)):
+    if any(_place(pair.before) != _place(pair.after) for pair in pairs):
         yield "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."
-    for run, rows in ((before, pairs["row_a"]), (after, pairs["row_b"])):
+    for run, rows in ((before, [pair.before for pair in pairs]), (after, [pair.after for pair in pairs])):
         disturbed = [record for row in rows for record in row.records if record.disturbed]
         if disturbed:
             yield (

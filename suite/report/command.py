@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from suite.records.command_line import FAILED, BadOption, ShownConsole, errors_told
+from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.groups import mixes_virtual
-from suite.report.publish import PAGE, Source, differences, publish, read
+from suite.report.publish import PAGE, Source, publish, read
 from suite.simulate.options import check_output
 
 
@@ -20,9 +20,6 @@ def report_command(
         list[Path] | None,
         typer.Option(help="A results directory to read; again for each further run or machine; default: --out"),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing: say what is out of date, and exit with 1 if anything is")
-    ] = False,
 ) -> None:
     """Turn records into what gets published: tables, figures, and one page that opens offline.
 
@@ -31,24 +28,15 @@ def report_command(
     own; files that are no records are named and the rest is reported. Replays below `simulate/`, in the directory or
     beside it, give the figure of misses.
 
-    Examples: `python -m suite report --out results`; `python -m suite report --check`;
-    `python -m suite report --records gpu --records cpu --out both`.
+    Examples: `python -m suite report --out results`; `python -m suite report --records gpu --records cpu --out both`.
 
-    The exit code is 2 for a wrong option or where there is nothing to report, 1 if --check finds a difference or a file
-    cannot be written.
+    The exit code is 2 for a wrong option or where there is nothing to report, 1 if a file cannot be written.
     """
     console = ShownConsole(soft_wrap=True, markup=False, highlight=False)
     with errors_told(left="files that were already written are whole") as errors:
         source = _read(out, records or [out])
         for problem in source.problems:
             errors.print(f"warning: left out {problem}")
-        if check:
-            found = differences(source, out)
-            for difference in found:
-                errors.print(f"{out}: {difference}")
-            if found:
-                errors.print("Bring it up to date: the same command without --check, which deletes nothing")
-            raise typer.Exit(FAILED if found else 0)
         check_output(out)
         files = publish(source, out)
     tables, machines = len(source.groups), len({group.key.machine for group in source.groups})

@@ -1,20 +1,11 @@
-"""Reads records, writes everything that a report publishes, and says whether what is published is up to date.
+"""Reads records, and writes everything that a report publishes: the same records give the same files."""
 
-The same records give the same files, but for the last digits of what is drawn: processors of different makes round
-logarithms differently, which moves a line by a millionth of a point. Such a figure is not out of date. Numbers in
-tables, and in the words of a drawing, have no such freedom.
-"""
-
-import filecmp
 import io
-import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 from pydantic import ValidationError
 
 from suite.records.groups import RecordGroup, group_records
@@ -29,12 +20,6 @@ from suite.tables.settings import sweeps
 from suite.tables.sheet import write_sheets
 
 PAGE = "index.html"
-_POINTS = 0.01
-"""Coordinates may differ by so much."""
-_IN_TAG = re.compile(r"""-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[^<>]*>)""")
-"""A number inside a tag."""
-_NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
-"""Matplotlib's name of a part of a drawing: a digest of its coordinates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +78,8 @@ def _simulated(folder: Path, problems: list[Problem]) -> Iterator[Simulation]:
             problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
 
 
-def publish(source: Source, out: Path, *, links_from: Path | None = None) -> list[Path]:
+def publish(source: Source, out: Path) -> list[Path]:
     """Write `tables/`, `figures/` and the page of a source that has a group; returns the files.
-
-    Links to records start from `links_from`, `out` by default.
 
     Raises:
         StoreError: a file cannot be written; earlier files are still whole.
@@ -105,7 +88,7 @@ def publish(source: Source, out: Path, *, links_from: Path | None = None) -> lis
     files = write_sheets(made, out / "tables")
     drawn = write_figures(source, out / "figures")
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn}
-    write_atomically(out / PAGE, page(source, made, pictures, links_from or out))
+    write_atomically(out / PAGE, page(source, made, pictures, out))
     return [*files, *drawn, out / PAGE]
 
 
@@ -123,43 +106,3 @@ def write_figures(source: Source, folder: Path) -> list[Path]:
         paths.append(folder / f"{name}.svg")
         write_atomically(paths[-1], content.getvalue())
     return paths
-
-
-def differences(source: Source, out: Path) -> list[str]:
-    """List what `publish` would change in a directory, a sentence per file; nothing is written there.
-
-    Figures may differ as `alike` allows, everything else not at all.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        fresh = Path(folder)
-        made = {path.relative_to(fresh) for path in publish(source, fresh, links_from=out)}
-        found = []
-        for name in sorted(made):
-            if not (out / name).is_file():
-                found.append(f"{name} is missing")
-            elif not alike(out / name, fresh / name):
-                found.append(f"{name} differs")
-    here = {path.relative_to(out) for part in ("tables", "figures") for path in (out / part).glob("*")}
-    return found + [f"{name} is of no record any more: delete it" for name in sorted(here - made)]
-
-
-def alike(one: Path, other: Path) -> bool:
-    """Whether two files of one name say the same: words are equal, and numbers in the tags of drawings nearly so."""
-    if filecmp.cmp(one, other, shallow=False):
-        return True
-    if one.suffix not in (".svg", ".html"):
-        return False
-    (words, places), (others, elsewhere) = (_apart(path.read_text(encoding="utf-8")) for path in (one, other))
-    return words == others and np.allclose(places, elsewhere, rtol=0, atol=_POINTS)
-
-
-def _apart(text: str) -> tuple[str, list[float]]:
-    """A text without the numbers in tags of drawings, whose parts have one name, and those numbers."""
-    places: list[float] = []
-
-    def without(drawing: re.Match[str]) -> str:
-        text = _NAME.sub("part", drawing[0])
-        places.extend(map(float, _IN_TAG.findall(text)))
-        return _IN_TAG.sub("#", text)
-
-    return re.sub(r"<svg\b.*?</svg>", without, text, flags=re.DOTALL), places

@@ -9,7 +9,7 @@ import pytest
 
 from suite.report.publish import read
 from suite.report.sheets import sheets
-from tests.browser.chromium import Browser
+from tests.browser.conftest import Browser
 
 pytestmark = pytest.mark.slow
 TABLE = "#comparison table"

@@ -180,10 +180,7 @@ RULES: dict[str, Rule] = {
     "python -m suite advise --hardware my_gpu.json --json": Run(add="--scale smoke --batches 6", says="least_s"),
     # results
     "python -m suite doctor": Run(add="--seconds 0.1", codes=(0, 1)),
-    **{
-        command: Elsewhere("tests/unit/suite/report/test_published_results.py", "python -m suite report --check")
-        for command in ("python -m suite report", "python -m suite report --check")
-    },
+    "python -m suite report": Elsewhere("tests/unit/suite/report/test_published_results.py", "python -m suite report"),
     "python -m suite report --out results": Run(after=(ROUNDS,), leaves=("results/index.html",)),
     "python -m suite report --records results/main --records results/branch --out results/both": Run(
         after=(MAIN, BRANCH), leaves=("results/both/index.html",)
@@ -196,7 +193,6 @@ RULES: dict[str, Rule] = {
     "python -m suite compare results/main results/branch --fail-if-slower 10%": Run(
         after=(MAIN, BRANCH), says="--fail-if-slower 10%:", codes=(0, 1)
     ),
-    "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
     # on a CUDA device
     "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from suite.records.groups import published_rows
-from suite.report.publish import alike
 from suite.tables.formatting import look
 from tests.docs.commands import module_of
+from tests.unit.suite.report.report_scenes import alike
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "device_memory"

@@ -1,8 +1,6 @@
-import json
-
 import pytest
 import typer
-from compare_scenes import OTHER_MACHINE, STEADY, later, run_at, scaled, welch_interval
+from compare_scenes import OTHER_MACHINE, STEADY, later, run_at, scaled
 from typer.testing import CliRunner
 
 from suite.compare.command import compare_command
@@ -88,27 +86,10 @@ def test_changes_stand_in_order_of_importance_in_one_table(paths):
     assert positions == sorted(positions), flat
 
 
-def test_json_is_one_object_with_every_cell(paths):
-    result = run(*paths, "--json", "--fail-if-slower", "10%")
-    content = json.loads(result.stdout)
-    cells = {cell["system"]: cell for cell in content["cells"] if cell["workload"] == "criteo_kaggle"}
-    ratio, low, high = welch_interval([700_000, 690_000, 695_000], [820_000, 838_000, 829_000])
-    speed = cells["cache[policy=lfu]"]
-    assert speed["ratio"] == pytest.approx(ratio)
-    assert (speed["low"], speed["high"]) == (pytest.approx(low, rel=1e-3), pytest.approx(high, rel=1e-3))
-    assert speed["beyond_noise"] is True
-    assert cells["once"]["unjudged"] == "a single build: no interval"
-    assert cells["full_gpu"]["samples_per_s_b"] == pytest.approx(0.9 * BASELINE)
-    assert cells["full_gpu"]["ratio"] is None
-    changed = [one["quantity"] for one in content["changes"] if one["label"] == cells["cache[policy=lfu]"]["label"]]
-    assert changed == ["relative speed", "AUROC"]
-    assert [(one["a"], one["b"]) for one in content["environment"] if one["name"] == "torch"] == [
-        ("2.13.0", "2.14.0, 2.13.0")
-    ]
-    assert "lost" in {one["system"] for one in content["cells"] if one["in_run"] == "left_only"}
-    assert content["gate"]["exit_code"] == result.exit_code == 1
-    assert len(content["gate"]["failures"]) == 5
-    flat = " ".join(run(*paths, "--fail-if-slower", "10%").stdout.split())
+def test_gate_names_every_failure(paths):
+    result = run(*paths, "--fail-if-slower", "10%")
+    flat = " ".join(result.stdout.split())
+    assert result.exit_code == 1
     assert "--fail-if-slower 10%: failed, 5 reasons" in flat
     assert "cache[policy=lfu] x criteo_kaggle, builds 3, seed 1: slower by 16.2 %, more than 10 %" in flat
 
@@ -140,9 +121,9 @@ def test_what_cannot_be_compared_is_one_sentence_and_exit_2(tmp_path):
     for words, sentence in (
         ((other, "--fail-if-slower", "10"), "error: --fail-if-slower: '10' is no share of speed"),
         ((root,), "RUN_A and RUN_B are the same records"),
-        ((tmp_path / "none",), "does not exist; give a results directory"),
+        ((tmp_path / "none",), "has no records/: give a results directory"),
         ((other,), "RUN_A and RUN_B have no cell in common: they differ in seed 1 against seed 2"),
     ):
-        result = run(root, *words, "--json")
+        result = run(root, *words)
         assert (result.exit_code, result.stdout) == (2, "")
         assert sentence in result.stderr

@@ -1,44 +1,204 @@
-import os
+"""Two runs: how they are read, how cells are matched and named, whose speed changed, and what else."""
 
 import pytest
-from compare_scenes import NEXT_DAY, STEADY, run_at
+from compare_scenes import NEXT_DAY, OTHER_MACHINE, STEADY, compared, later, run_at, scaled, welch_interval
 
-from suite.compare.runs import NoComparison, read_run
-from suite.records.store import RecordStore
-from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, shuffled
-
-
-def test_run_is_a_results_directory_a_directory_of_records_of_any_name_or_one_record(tmp_path):
-    root = run_at(tmp_path / "results", rounds("cache", STEADY))
-    assert read_run("RUN_A", root).files == read_run("RUN_A", root / "records").files
-    (root / "records").rename(tmp_path / "nightly")
-    assert len(read_run("RUN_A", tmp_path / "nightly").files) == 3
-    (tmp_path / "nightly" / "torn.json").write_text("{")
-    file = tmp_path / "nightly" / RecordStore(root).path(rounds("cache", STEADY)[1]).name
-    run = read_run("RUN_A", file)  # its neighbours are left out
-    assert (list(run.files), run.problems) == ([file], ())
+from suite.compare.compare import Unjudged
+from suite.compare.runs import read_run
+from suite.records.command_line import BadOption
+from suite.records.record import Record, Status
+from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, shuffled, verification
 
 
 def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
     older = record("cache", samples_per_s=0.5 * BASELINE)
     newer = record("cache", samples_per_s=0.8 * BASELINE, started_at=NEXT_DAY, where=environment(code="changed"))
     run = read_run("RUN_A", run_at(tmp_path, shuffled([older, newer])))
-    assert [row.ratio.value for row in run.rows] == [pytest.approx(0.8)]
+    assert [row.ratio.value for row in run.rows.values()] == [pytest.approx(0.8)]
 
 
-def test_path_without_a_record_says_what_to_give_and_a_pipe_is_not_waited_for(tmp_path):
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "package.json").write_text("{}")
-    (tmp_path / "list.json").write_text("[]")
-    (tmp_path / "table.csv").write_text("a,b")
-    os.mkfifo(tmp_path / "pipe.json")
-    for name, message in (
-        ("gone", r"RUN_B: .*gone does not exist; give a results directory"),
-        ("", r"RUN_B: .* holds no record .*run_bench.py --out"),
-        ("foreign", r"\(skipped: .*package\.json: is JSON but no record.*\); give"),
-        ("list.json", "is JSON but no record"),
-        ("table.csv", r"ends in \.json"),
-        ("pipe.json", r"RUN_B: .*pipe.json is neither a directory nor a record"),
-    ):
-        with pytest.raises(NoComparison, match=message):
-            read_run("RUN_B", tmp_path / name)
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (None, r"RUN_B: .* has no records/: give a results directory, as `run_bench.py --out` named it"),
+        ({}, r"RUN_B: .* holds no record that can be compared; give another"),
+        ({"a.json": "{}", "b.json": "[]"}, r"\(skipped: .*a\.json: is JSON but no record.* and 1 more\); give"),
+    ],
+)
+def test_path_without_a_record_says_what_to_give(tmp_path, files, message):
+    if files is not None:
+        (tmp_path / "records").mkdir()
+        for name, text in files.items():
+            (tmp_path / "records" / name).write_text(text)
+    with pytest.raises(BadOption, match=message):
+        read_run("RUN_B", tmp_path)
+
+
+def labels(found) -> list[str]:
+    return [pair.label for pair in found.pairs]
+
+
+def test_cells_are_matched_by_their_whole_configuration_but_for_where_the_data_lie(tmp_path):
+    small, large = ({"batch_size": size, "data": "real", "data_digest": "feed"} for size in (1024, 4096))
+    found = compared(
+        tmp_path,
+        [*rounds("cache", STEADY, setting=small), *rounds("cache", STEADY, setting=large | {"data_dir": "/a"})],
+        [
+            *later("cache", STEADY, setting=large | {"data_dir": "/b"}),
+            *later("cache", STEADY, setting=small | {"batch_size": 2048}),
+        ],
+    )
+    assert labels(found) == ["cache x criteo_kaggle, batch size 4096"]
+    assert list(found.only_before) == ["cache x criteo_kaggle, batch size 1024"]
+    assert list(found.only_after) == ["cache x criteo_kaggle, batch size 2048"]
+
+
+def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
+    records = [
+        *rounds("cache", STEADY, setting={"optimizer": "sgd", "device_budget_bytes": 2**30}),
+        *rounds("cache", STEADY, setting={"optimizer": "adagrad"}),
+        *rounds("cache", STEADY, setting={"workload": "avazu", "optimizer": "sgd"}),
+    ]
+    found = compared(tmp_path, records, [one.model_copy(update={"started_at": NEXT_DAY}) for one in records])
+    assert sorted(labels(found)) == [
+        "cache x avazu",
+        "cache x criteo_kaggle, cache ratio 1 %, optimizer adagrad",
+        "cache x criteo_kaggle, device budget 1 GiB, optimizer sgd",
+    ]
+
+
+def test_two_machines_are_compared_with_a_warning_and_refused_within_one_run(tmp_path):
+    found = compared(tmp_path / "two", rounds("cache", STEADY), later("cache", STEADY, where=OTHER_MACHINE))
+    assert labels(found) == ["cache x criteo_kaggle"]
+    assert any("of machines, not of code" in warning for warning in found.warnings)
+    mixed = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
+    with pytest.raises(BadOption, match=r"RUN_B: .* has cells of several machines, .*; give each machine's records"):
+        compared(tmp_path / "mixed", rounds("cache", STEADY), mixed)
+
+
+def pair_of(comparison, system):
+    return next(pair for pair in comparison.pairs if pair.before.system == system)
+
+
+def test_ratio_and_interval_are_those_computed_independently(tmp_path):
+    before, after = [1000.0, 1020.0, 990.0], [870.0, 905.0, 880.0, 899.0]
+    pair = pair_of(compared(tmp_path, rounds("cache", before), later("cache", after)), "cache")
+    ratio, low, high = welch_interval(after, before)
+    assert (pair.ratio.value, pair.ratio.low, pair.ratio.high) == pytest.approx((ratio, low, high))
+    assert (pair.slower, pair.unjudged) == (True, None)
+
+
+def test_machine_that_slowed_down_with_the_baseline_is_no_slower_code(tmp_path):
+    slow = BASELINE / 2
+    found = compared(
+        tmp_path,
+        [*rounds("full_gpu", [BASELINE] * 3), *rounds("cache", scaled(0.5))],
+        [*later("full_gpu", [slow] * 3, baseline=slow), *later("cache", scaled(0.25), baseline=slow)],
+    )
+    pair = pair_of(found, "cache")
+    assert [row.ratio.value for row in (pair.before, pair.after)] == [pytest.approx(0.5, rel=1e-3)] * 2
+    assert (pair.ratio.value, pair.beyond_noise) == (1.0, False)
+    baseline = pair_of(found, "full_gpu")
+    assert baseline.unjudged is Unjudged.IS_THE_BASELINE
+    assert [row.steps_per_s for row in (baseline.before, baseline.after)] == [pytest.approx(100), pytest.approx(50)]
+
+
+def test_records_copied_from_one_run_to_the_other_are_no_second_measurement(tmp_path):
+    shared = rounds("cache", STEADY)
+    found = compared(tmp_path, shared, [*shared, *later("cache", STEADY, setting={"seed": 2})])
+    assert [(pair.unjudged, pair.ratio) for pair in found.pairs] == [(Unjudged.SAME_RECORDS, None)]
+
+
+def measured(records: list[Record], part: str, **changes: object) -> list[Record]:
+    """The same records with other figures in a part of their measurement."""
+    found = []
+    for one in records:
+        inner = getattr(one.measurement, part)
+        if inner is not None:  # traffic is counted in the first round alone
+            inner = inner.model_copy(update=changes)
+        found.append(one.model_copy(update={"measurement": one.measurement.model_copy(update={part: inner})}))
+    return found
+
+
+def changes_of(tmp_path, after, before=None):
+    found = compared(tmp_path, rounds("cache", STEADY) if before is None else before, after)
+    return {change.quantity: change.text for pair in found.pairs for change in pair.changes}
+
+
+def test_equal_runs_have_no_change(tmp_path):
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY))
+    assert [pair.changes for pair in found.pairs] == [[]]
+    assert found.differences == ()
+
+
+MB = 10**6
+
+
+@pytest.mark.parametrize(
+    ("field", "within", "beyond", "quantity", "text"),
+    [
+        ("quality.auroc", 0.79119, 0.78900, "AUROC", "0.79110 -> 0.78900 (-0.0021)"),
+        (
+            "memory.device_allocated_bytes",
+            1262 * MB,
+            1375 * MB,
+            "peak allocated on the device",
+            "1,250 MB -> 1,375 MB (+10.00 %)",
+        ),
+        ("traffic.unique_misses", 50_900, 60_000, "hit rate", "95.00 % -> 94.00 % (-1.00 points)"),
+        ("traffic.bytes_fetched", 26_050_000, 28_380_000, "fetched per step", "2.58 MB -> 2.84 MB (+10.00 %)"),
+        ("traffic.bytes_written_back", 20_500_000, 0, "written back per step", "2.06 MB -> 0 MB (-100.0 %)"),
+    ],
+)
+def test_change_is_listed_from_its_tolerance_on(tmp_path, field, within, beyond, quantity, text):
+    after = later("cache", STEADY)
+    part, _, name = field.partition(".")
+    assert changes_of(tmp_path / "within", measured(after, part, **{name: within})) == {}
+    assert changes_of(tmp_path / "beyond", measured(after, part, **{name: beyond})) == {quantity: text}
+
+
+def test_device_bytes_are_compared_by_purpose(tmp_path):
+    anatomy = {"device/rows": 172_000_000, "device/state": 1_350_000, "device/index": 4_000_000, "host/rows": 1}
+    found = changes_of(tmp_path, measured(later("cache", STEADY), "memory", anatomy_bytes=anatomy))
+    assert found == {"index on the device": "0 MB -> 4.00 MB"}
+
+
+def test_status_change_tells_phase_and_reason(tmp_path):
+    crashed = record("cache", round=2, status=Status.CRASHED, reason="SIGSEGV,\nsee the log", phase="warm up")
+    found = changes_of(tmp_path, [*later("cache", STEADY[:2]), crashed])
+    assert found["status"] == "ok -> crashed in phase warm up: SIGSEGV, see the log"
+
+
+def test_lost_verification_is_said(tmp_path):
+    wrong = verification(passed=False, difference=0.3)
+    before = [*rounds("a", STEADY, checked=verification(difference=3e-7, tolerance=1e-6)), *rounds("b", STEADY)]
+    after = [*later("a", STEADY), *later("b", STEADY, checked=wrong, status=Status.WRONG_ANSWER)]
+    changes = [(pair.label, *change[1:]) for pair in compared(tmp_path, before, after).pairs for change in pair.changes]
+    assert [change for change in changes if change[1] == "verified"] == [
+        ("a x criteo_kaggle", "verified", "within 3e-07 -> bitwise"),
+        ("b x criteo_kaggle", "verified", "bitwise -> no, verification lost"),
+    ]
+
+
+def test_everything_that_differs_between_environments_is_called_out(tmp_path):
+    changes = {
+        "cpu": "Intel Xeon 6980P", "memory_bytes": 256 * 10**9, "driver": "580.1", "packages": {"torch": "2.14.0"},
+        "threads": 32, "code": "beef", "dirty": True, "system_code": "new",
+    }  # fmt: skip
+    where = environment(system_code="old"), environment(**changes)
+    after = later("mine:Cache", STEADY, where=where[1])
+    after[1] = after[1].model_copy(update={"disturbed": ("other processes took 40% of the CPUs",)})
+    found = compared(tmp_path, rounds("mine:Cache", STEADY, where=where[0]), after)
+    assert [f"{name}: {before} -> {after}" for name, before, after in found.differences] == [
+        "cpu: AMD EPYC 7543 32-Core Processor -> Intel Xeon 6980P",
+        "memory: 128.0 GB -> 256.0 GB",
+        "driver: 570.10 -> 580.1",
+        "code: c0de -> beef",
+        "code of mine:Cache: old -> new",
+        "dirty: False -> True",
+        "threads: 16 -> 32",
+        "torch: 2.13.0 -> 2.14.0",
+        "torchrec: 1.8.0 -> none",
+    ]
+    said = "has 1 record of a disturbed machine, e.g. mine:Cache x criteo_kaggle #2: other processes took 40%"
+    assert any(said in warning for warning in found.warnings)

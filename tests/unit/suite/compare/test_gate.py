@@ -3,7 +3,7 @@ from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
 
 from suite.compare.command import judge, parse_share
 from suite.compare.compare import Unjudged
-from suite.compare.runs import NoComparison
+from suite.records.command_line import BadOption
 from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 
@@ -19,7 +19,7 @@ def test_share_is_read_in_percent_or_plain(text, share):
 
 @pytest.mark.parametrize("text", ["10", "-5%", "nan", "10% or so"])
 def test_what_is_no_share_is_refused_with_examples(text):
-    with pytest.raises(NoComparison, match=r"--fail-if-slower: '.*' is no share of speed: write 10% or 0\.1"):
+    with pytest.raises(BadOption, match=r"--fail-if-slower: '.*' is no share of speed: write 10% or 0\.1"):
         parse_share(text)
 
 

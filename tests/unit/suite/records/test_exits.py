@@ -8,7 +8,6 @@ import pytest
 import typer
 from pydantic import BaseModel, ValidationError
 
-from suite.compare.runs import NoComparison
 from suite.records.command_line import (
     FAILED,
     INTERRUPTED,
@@ -36,7 +35,6 @@ def a_bug():
     ("error", "code"),
     [
         (BadOption("--seed: no"), USAGE),
-        (NoComparison("RUN_A: no"), USAGE),
         (DataError("ids.npy: no"), USAGE),
         (UnknownSystem("no such system"), USAGE),
         (StoreError("cannot write it"), FAILED),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from suite.records.groups import group_records
 from suite.records.record import Record, Verification
@@ -29,3 +33,29 @@ def only_table(sheet: Sheet | None) -> ResultTable:
     assert sheet is not None
     (block,) = sheet.tables
     return block
+
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[^<>]*>)")
+_NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
+"""Matplotlib's name of a part of a drawing: a digest of its coordinates."""
+
+
+def alike(one: Path, other: Path) -> bool:
+    """Whether two files say the same: to the letter, but for a hundredth of a point inside the tags of drawings.
+
+    Processors of different makes round logarithms differently, which moves a line by a millionth of a point.
+    """
+    (words, places), (others, elsewhere) = (_apart(path.read_text(encoding="utf-8")) for path in (one, other))
+    return words == others and places == pytest.approx(elsewhere, rel=0, abs=0.01)
+
+
+def _apart(text: str) -> tuple[str, list[float]]:
+    """A text without the numbers in tags of drawings, and those numbers."""
+    places: list[float] = []
+
+    def without(drawing: re.Match[str]) -> str:
+        named = _NAME.sub("part", drawing[0])
+        places.extend(map(float, _NUMBER.findall(named)))
+        return _NUMBER.sub("#", named)
+
+    return re.sub(r"<svg\b.*?</svg>", without, text, flags=re.DOTALL), places

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from suite.records.groups import group_records
 from suite.records.measured import Ranks, RankShare
-from suite.tables.comparison import comparison
-from suite.tables.ranks import rank_tables
+from suite.tables.comparison import comparison, rank_tables
 from tests.unit.suite.fabricate import record
 from tests.unit.suite.report.report_scenes import lines_of
 
