@@ -81,17 +81,15 @@ class EmbeddingSystem(nn.Module, ABC):
     ids_on_host: ClassVar[bool] = False
     """Whether `forward` and `prefetch` take their features on the host (a host-side planner) or on the device."""
 
-    row_types: ClassVar[frozenset[torch.dtype]] = frozenset({torch.float32})
-    """The types that a table's rows may be kept in."""
-
     rows_key: ClassVar[str] = "embedding_bags"
     """Prefix of the rows' names in a `state_dict`."""
 
-    takes_weights: ClassVar[bool] = False
-    """Whether batches may carry per-sample weights, which then receive gradients."""
-
     like_torchrec: ClassVar[bool] = False
-    """Whether it supports all options of torchrec's modules: any width, shared features, no pooling, weight decay."""
+    """Whether it supports all options of torchrec's modules.
+
+    Any width, SUM, MEAN or no pooling, rows of fp16, shared features, per-sample weights, weight decay. Other systems
+    pool rows of fp32 by their sum.
+    """
 
     gpu_alternative: ClassVar[str] = ""
     """The system to take on a GPU, where this one computes on a CPU alone."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchrec import KeyedJaggedTensor, PoolingType
+from torchrec import KeyedJaggedTensor
 
 from systems.answers import MemoryBreakdown, MemoryUse, Tier
 from systems.features import Group, feature_of_ids
@@ -28,7 +28,7 @@ WARM_SHARE = 0.7
 
 
 class BagCache:
-    """Tables of one width and pooling in one `CachedEmbeddingBag`, trained by SGD.
+    """Tables of one width in one `CachedEmbeddingBag`, trained by SGD.
 
     A row's number is its index in the concatenated tables; its rank is its index in the array on the host.
     """
@@ -50,7 +50,7 @@ class BagCache:
                 first.embedding_dim,
                 sparse=True,
                 _weight=torch.zeros(rows, first.embedding_dim),
-                mode="sum" if first.pooling is PoolingType.SUM else "mean",
+                mode="sum",
                 include_last_offset=True,
                 cache_ratio=min(1.0, (slots + 0.5) / rows),  # it rounds down
                 ids_freq_mapping=None if accesses is None else torch.cat([accesses[t.name] for t in group.tables]),

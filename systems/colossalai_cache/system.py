@@ -32,7 +32,7 @@ _SLOT_BYTES = {"dataset": 8, "lfu": 16}
 
 
 class ColossalAICache(EmbeddingSystem):
-    """One `CachedEmbeddingBag` for all tables of one width and pooling, concatenated as its authors do.
+    """One `CachedEmbeddingBag` for all tables of one width, concatenated as its authors do.
 
     All rows are on the host, copies of some in slots on the device, and an index of all of them on the device too.
     The lookup fetches missing rows and writes others back, changed or not, before it computes; nothing overlaps. A
@@ -170,8 +170,8 @@ class ColossalAICache(EmbeddingSystem):
 
 
 def _groups_of(spec: SystemSpec) -> FeatureGroups:
-    """Groups of tables that share a cache: one per width and pooling."""
-    return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling))
+    """Groups of tables that share a cache: one per width."""
+    return FeatureGroups(spec.tables, key=lambda table: table.embedding_dim)
 
 
 def _slot_bytes(spec: SystemSpec, group: Group) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torchrec import KeyedJaggedTensor, KeyedTensor
+from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict
 from systems.fbgemm.tbe import build_shared_tbe, tbe_states
@@ -31,7 +31,7 @@ _DISK_SHARE = 1.5
 
 
 class _Pool:
-    """One batch's rows of tables of one width and pooling, in an fbgemm TBE that looks them up and updates them.
+    """One batch's rows of tables of one width, in an fbgemm TBE that looks them up and updates them.
 
     `first` is the number of these tables' first record in the store; a record is a row's weights and state.
     """
@@ -58,7 +58,7 @@ class _Pool:
             rows,
             self.group.tables[0].embedding_dim,
             table_of_feature=self.group.table_of_feature,
-            pooling=self.group.tables[0].pooling,
+            pooling=PoolingType.SUM,
             optimizer=self.optimizer,
             device=torch.device("cpu"),
             checked=False,
@@ -131,7 +131,7 @@ class RocksDBTable(CountedSystem):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables, key=lambda table: (table.pooling, table.embedding_dim))
+        self._groups = FeatureGroups(spec.tables, key=lambda table: table.embedding_dim)
         pools, first = [], 0
         for group in self._groups.groups:
             pools.append(_Pool(group, first=first, optimizer=spec.optimizer))

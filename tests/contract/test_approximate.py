@@ -46,10 +46,10 @@ KINDS = [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD
 LARGE = (
     table("users", 5000, 16, "clicked", "bought"),
     table("colours", 7, 4),
-    table("words", 3001, 16, mean=True),
+    table("words", 3001, 16),
     table("shops", 4096, 32),
 )
-"""Composed tables of both poolings and two widths, one behind two features, and a table that stays whole."""
+"""Composed tables of two widths, one behind two features, and a table that stays whole."""
 
 
 def built(variant: str, kind: OptimizerKind = OptimizerKind.SGD, seed: int = 3) -> ComposedSystem:
@@ -141,7 +141,7 @@ def test_evaluation_leaves_parameters_alone_and_shows_the_rows_that_are_read(var
         batch_of({"clicked": [[4999]], "bought": [[]], "colours": [[1]], "words": [[0, 3000]], "shops": [[9, 9]]}),
     )
     rows = {name: system.read_rows(name, torch.arange(t.num_embeddings)).weights for name, t in system.tables.items()}
-    wanted = [rows["users"][4999], torch.zeros(16), rows["colours"][1], rows["words"][[0, 3000]].mean(0)]
+    wanted = [rows["users"][4999], torch.zeros(16), rows["colours"][1], rows["words"][[0, 3000]].sum(0)]
     torch.testing.assert_close(pooled[0], torch.cat([*wanted, 2 * rows["shops"][9]]), rtol=0, atol=1e-6)
     assert_same(system.state_dict(), before)
 

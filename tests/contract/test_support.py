@@ -38,8 +38,7 @@ from systems.no_embeddings import NoEmbeddings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
-LOPSIDED = (table("many", 990, 4), table("few", 10, 64, mean=True), table("one", 1, 8))
-ONE_POOLING = tuple(t for t in TABLES if t.name != "words")
+LOPSIDED = (table("many", 990, 4), table("few", 10, 64), table("one", 1, 8))
 NEED_THE_DEVICE = ["reference", "full_gpu", "hot_split", *CACHES, *MUST_HOLD_A_BATCH]
 """Systems that ask for device bytes even where the device is a CPU."""
 
@@ -61,7 +60,7 @@ def device_bytes(system: EmbeddingSystem) -> int:
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
-@pytest.mark.parametrize("tables", [ONE_POOLING, UNIFORM], ids=["three widths", "one width"])
+@pytest.mark.parametrize("tables", [TABLES, UNIFORM], ids=["three widths", "one width"])
 @pytest.mark.parametrize("where", [CPU, CUDA], ids=str)
 def test_budget_too_small_is_infeasible_and_names_the_smallest_that_works(
     variant: str, kind: OptimizerKind, tables: tuple[EmbeddingBagConfig, ...], where: torch.device
@@ -176,8 +175,6 @@ def test_batch_beyond_a_cache_ratio_is_served_and_counted(variant: str, device: 
         ("hot_split", CPU, {"frequencies": None}, "policy=lfu"),
         ("fbgemm_uvm_caching[policy=lfu,prefetch=on]", CUDA, {}, "policy=lru"),
         ("torchrec_uvm_caching[policy=lfu,prefetch=on]", CUDA, {}, "policy=lru"),
-        # over several poolings
-        ("torchrec_uvm_caching", CUDA, {"budget": DeviceBytes(total_bytes=10**9)}, "use a cache ratio"),
     ],
 )
 def test_what_a_system_cannot_do_is_unsupported_with_a_remedy(

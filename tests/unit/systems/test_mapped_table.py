@@ -25,7 +25,7 @@ def test_rows_and_state_lie_in_the_files_one_table_after_the_other(directory: Pa
     a, b = table("a", 3, 4), table("b", 2, 8)
     system = MappedTable(spec(a, b, device="cpu", kind=OptimizerKind.ROWWISE_ADAGRAD))
     system.load_rows("b", 1, Rows(torch.arange(8.0)[None], {"sum": torch.tensor([5.0])}))
-    (rows,), (state,) = directory.rglob("*.weights"), directory.rglob("*.momentum1")
+    (rows,), (state,) = directory.rglob("weights"), directory.rglob("momentum1")
     assert np.fromfile(rows, np.float32).tolist() == [0.0] * 20 + list(range(8))
     assert np.fromfile(state, np.float32).tolist() == [0, 0, 0, 0, 5]
     assert system.memory() == {(Tier.DISK, MemoryUse.ROWS): 28 * 4, (Tier.DISK, MemoryUse.STATE): 5 * 4}
@@ -38,7 +38,7 @@ def test_a_table_takes_its_files_and_no_memory(directory: Path) -> None:
 
     before = own_bytes()
     system = MappedTable(spec(table("large", 500_000, 128), device="cpu"))
-    assert sum(file.stat().st_blocks * 512 for file in directory.rglob("*.weights")) >= 256_000_000
+    assert sum(file.stat().st_blocks * 512 for file in directory.rglob("weights")) >= 256_000_000
     assert own_bytes() - before < 64 << 20
     del system
     assert not list(directory.iterdir())

@@ -14,9 +14,9 @@ TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 8))
 BATCH = batch_of({"b": [[1, 1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})
 
 
-def in_place(kind: OptimizerKind = OptimizerKind.SGD, *, half: bool = False) -> Counters:
+def in_place(kind: OptimizerKind = OptimizerKind.SGD) -> Counters:
     """Of uncached UVM, after a batch of 7 ids of 4 rows."""
-    counting = UniqueCounter((TABLES[0], table("b", 9, 8, half=half)))
+    counting = UniqueCounter(TABLES)
     counting.enabled = True
     counting.observe(BATCH)
     return counting.uncached_uvm(SparseOptimizer(kind=kind, lr=1.0))
@@ -35,8 +35,6 @@ def test_uncached_uvm_reads_every_occurrence_and_again_every_row_in_backward() -
         bytes_written_back=16 * 2 + 32 * 2,
         per_table={"a": (2, 2), "b": (2, 2)},
     )
-    half = in_place(half=True)
-    assert (half.bytes_fetched, half.bytes_written_back) == (16 * (4 + 2) + 16 * (3 + 2), 16 * 2 + 16 * 2)
 
 
 def test_uncached_uvm_moves_state_with_a_row_unless_it_is_row_wise() -> None:
