@@ -88,7 +88,7 @@ class EmbeddingSystem(nn.Module, ABC):
     """Whether it supports all options of torchrec's modules.
 
     Any width, SUM, MEAN or no pooling, rows of fp16, shared features, per-sample weights, weight decay. Other systems
-    pool rows of fp32 by their sum.
+    pool rows of fp32 and of one width by their sum.
     """
 
     gpu_alternative: ClassVar[str] = ""

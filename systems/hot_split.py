@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
+from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import (
     Counters,
@@ -74,7 +74,7 @@ class HotSplit(CountedSystem):
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        one = max(_record_bytes(table, spec) for table in spec.tables)  # whichever the most frequent is
+        one = _record_bytes(spec)
         return {Tier.DEVICE: one, Tier.HOST: spec.row_bytes + spec.state_bytes - one + PLACE_BYTES * spec.rows}
 
     @classmethod
@@ -189,23 +189,23 @@ def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
     assert spec.frequencies is not None
     counts = {table.name: spec.frequencies[table.name] for table in spec.tables}
     if isinstance(spec.budget, CacheRatio):
-        costs, room = dict.fromkeys(counts, 1), max(1, int(spec.rows * spec.budget.ratio))
+        room = max(1, int(spec.rows * spec.budget.ratio))
     else:
-        costs, room = {t.name: _record_bytes(t, spec) for t in spec.tables}, spec.budget.total_bytes
+        room = spec.budget.total_bytes // _record_bytes(spec)
 
-    def cost_above(bar: int) -> int:
-        return sum(costs[name] * int((found > bar).sum()) for name, found in counts.items())
+    def rows_above(bar: int) -> int:
+        return sum(int((found > bar).sum()) for found in counts.values())
 
     # the lowest bar above which all rows fit
     low, high = -1, max(int(found.max()) for found in counts.values())
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if cost_above(middle) <= room else (middle + 1, high)
-    room -= cost_above(low)
+        low, high = (low, middle) if rows_above(middle) <= room else (middle + 1, high)
+    room -= rows_above(low)
     hot = {}
     for name, found in counts.items():
-        tied = (found == low).nonzero().flatten()[: room // costs[name]]
-        room -= costs[name] * len(tied)
+        tied = (found == low).nonzero().flatten()[:room]
+        room -= len(tied)
         hot[name] = (found > low).index_fill_(0, tied, value=True)
     return hot
 
@@ -216,5 +216,6 @@ def _places_of(hot: Tensor) -> Tensor:
     return torch.where(hot, before - 1, before - torch.arange(1, len(hot) + 1)).int()
 
 
-def _record_bytes(table: EmbeddingBagConfig, spec: SystemSpec) -> int:
+def _record_bytes(spec: SystemSpec) -> int:
+    table = spec.tables[0]
     return row_bytes_of(table) + spec.optimizer.state_bytes(table.embedding_dim)

@@ -89,7 +89,7 @@ def salt_of(name: str) -> int:
 
 
 class TBEPart:
-    """Tables of one composition and width, their parameters in one fbgemm TBE."""
+    """Tables of one composition, their parameters in one fbgemm TBE."""
 
     def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
         self.group = group
@@ -212,7 +212,7 @@ class ComposedSystem(CountedSystem):
     def __init__(self, spec: SystemSpec, *, by_definition: bool = False) -> None:
         super().__init__(spec)
         self.compositions = made = self.compositions_of(spec)
-        self._groups = FeatureGroups(spec.tables, key=lambda table: (type(made[table.name]), table.embedding_dim))
+        self._groups = FeatureGroups(spec.tables, key=lambda table: type(made[table.name]))
         parts = []
         for group in self._groups.groups:
             of_tables = [made[table.name] for table in group.tables]

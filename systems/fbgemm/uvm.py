@@ -228,8 +228,8 @@ def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier,
 
 
 def slot_bytes(spec: SystemSpec) -> int:
-    """Device bytes per cache slot: a line of the widest table, the row's number, its stamp, its lock if prefetching."""
-    line = max(row_bytes_of(table) for table in spec.tables)
+    """Device bytes per cache slot: a line, the row's number, its stamp, its lock if prefetching."""
+    line = row_bytes_of(spec.tables[0])
     stamp = 8 if spec.parameters["policy"] == "lru" else 0
     lock = 4 if spec.parameters.get("prefetch") == "on" else 0
     return line + 8 + stamp + lock
@@ -259,30 +259,22 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
     LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
     written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal to
     insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes it once
-    per distinct row. Bytes are None where tables of several widths share a TBE, and with LFU, which only counts misses.
+    per distinct row. Bytes are None with LFU, which only counts misses.
     """
     if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
         return counted.counters(unique_misses=misses)
-    fetched = written = fetched_bytes = written_bytes = misses = 0
+    stats = torch.stack([tbe.uvm_cache_stats for tbe in tbes]).sum(dim=0)
+    _, _, unique, misses, conflict_unique, conflict_lookups = stats.tolist()
+    inserted, table = misses - conflict_unique, spec.tables[0]
+    fetched = inserted + conflict_lookups + conflict_unique
+    written = inserted + conflict_unique
     rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-    for tbe in tbes:
-        _, _, unique, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
-        dim = tbe.embedding_specs[0][1]
-        row_bytes = 4 * dim
-        inserted = unique_misses - conflict_unique
-        rows_in = inserted + conflict_lookups + conflict_unique
-        rows_out = inserted + conflict_unique
-        state = 0 if rowwise else unique * spec.optimizer.state_bytes(dim)
-        misses += unique_misses
-        fetched, written = fetched + rows_in, written + rows_out
-        fetched_bytes += row_bytes * rows_in + state
-        written_bytes += row_bytes * rows_out + state
-    one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
+    state_bytes = 0 if rowwise else unique * spec.optimizer.state_bytes(table.embedding_dim)
     return counted.counters(
         unique_misses=misses,
         rows_fetched=fetched,
         rows_written_back=written,
-        bytes_fetched=fetched_bytes if one_width_each else None,
-        bytes_written_back=written_bytes if one_width_each else None,
+        bytes_fetched=row_bytes_of(table) * fetched + state_bytes,
+        bytes_written_back=row_bytes_of(table) * written + state_bytes,
     )

@@ -74,6 +74,7 @@ def test_tables_that_no_system_can_have_are_refused(tables: tuple[EmbeddingBagCo
         ((config(embedding_dim=6),), {}, "6 is not a multiple of 4"),
         ((config(pooling=PoolingType.NONE),), {}, "use SUM"),
         ((config(pooling=PoolingType.MEAN),), {}, "table t: .* pools rows by their sum, use SUM"),
+        ((config(), table("narrow", 3, 4)), {}, "takes tables of one width"),
         ((config(), table("half", 3, 4, half=True)), {}, "keeps rows in float32: change the data_type of half"),
         ((config(),), {"weight_decay": 0.1}, "no weight decay"),
         ((config(),), {"max_gradient": 1.0}, "cuts no gradient"),

@@ -22,13 +22,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_rows_and_state_lie_in_the_files_one_table_after_the_other(directory: Path) -> None:
-    a, b = table("a", 3, 4), table("b", 2, 8)
+    a, b = table("a", 3, 4), table("b", 2, 4)
     system = MappedTable(spec(a, b, device="cpu", kind=OptimizerKind.ROWWISE_ADAGRAD))
-    system.load_rows("b", 1, Rows(torch.arange(8.0)[None], {"sum": torch.tensor([5.0])}))
+    system.load_rows("b", 1, Rows(torch.arange(4.0)[None], {"sum": torch.tensor([5.0])}))
     (rows,), (state,) = directory.rglob("weights"), directory.rglob("momentum1")
-    assert np.fromfile(rows, np.float32).tolist() == [0.0] * 20 + list(range(8))
+    assert np.fromfile(rows, np.float32).tolist() == [0.0] * 16 + list(range(4))
     assert np.fromfile(state, np.float32).tolist() == [0, 0, 0, 0, 5]
-    assert system.memory() == {(Tier.DISK, MemoryUse.ROWS): 28 * 4, (Tier.DISK, MemoryUse.STATE): 5 * 4}
+    assert system.memory() == {(Tier.DISK, MemoryUse.ROWS): 20 * 4, (Tier.DISK, MemoryUse.STATE): 5 * 4}
 
 
 def test_a_table_takes_its_files_and_no_memory(directory: Path) -> None:
