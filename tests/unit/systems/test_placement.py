@@ -2,16 +2,13 @@
 
 import pytest
 import torch
-from torchrec import EmbeddingBagConfig
 
 from systems.sharded.placement import Shard, expected_misses, place
+from tests.contract.scenes import table
 
 
 def tables(**rows):
-    return [
-        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=count, embedding_dim=4)
-        for name, count in rows.items()
-    ]
+    return [table(name, count, 4) for name, count in rows.items()]
 
 
 def misses(**of_tables):
