@@ -85,11 +85,10 @@ class EmbeddingSystem(nn.Module, ABC):
     """Prefix of the rows' names in a `state_dict`."""
 
     like_torchrec: ClassVar[bool] = False
-    """Whether it supports all options of torchrec's modules.
+    """Whether it takes all that torchrec's modules do: any width or pooling, fp16, shared features, weights, decay."""
 
-    Any width, SUM, MEAN or no pooling, rows of fp16, shared features, per-sample weights, weight decay. Other systems
-    pool rows of fp32 and of one width by their sum.
-    """
+    one_width: ClassVar[bool] = True
+    """Whether all tables must be as wide as each other, as those of a DLRM are."""
 
     gpu_alternative: ClassVar[str] = ""
     """The system to take on a GPU, where this one computes on a CPU alone."""

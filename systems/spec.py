@@ -252,7 +252,7 @@ def refusals(spec: SystemSpec, system: "type[EmbeddingSystem]") -> Iterator[str]
         yield f"{who} takes no per-sample weights"
     if names := [table.name for table in spec.tables if table.data_type is not DataType.FP32]:
         yield f"{who} keeps rows in float32: change the data_type of {', '.join(names)}"
-    if len({table.embedding_dim for table in spec.tables}) > 1:
+    if system.one_width and len({table.embedding_dim for table in spec.tables}) > 1:
         yield f"{who} takes tables of one width, as a DLRM has them: give all the same embedding_dim"
     if twice := _twice([name for table in spec.tables for name in table.feature_names]):
         yield f"{who} serves a feature from one table: used twice: {twice}"

@@ -32,7 +32,7 @@ class Exchange:
         cut = [shard.table for shard in layout[0] if not is_whole(shard)]
         self._input = FeatureGroups(tables)
         self._rows = torch.tensor([table.num_embeddings for table in tables for _ in table.feature_names])
-        self._dim = int(tables[0].embedding_dim)
+        self._dims = {name: int(table.embedding_dim) for table in tables for name in table.feature_names}
         self._whole = [
             [name for shard in shards if is_whole(shard) for name in named[shard.table].feature_names]
             for shards in layout
@@ -46,7 +46,7 @@ class Exchange:
             for _ in named[table].feature_names
         ]
         self._order, splits = self._by_rank()
-        self._widths = [self._dim * features for features in splits]
+        self._widths = [sum(self._dims[name] for name in (*names, *self._cut)) for names in self._whole]
         group = dist.group.WORLD
         self._to_owners = KJTAllToAll(group, splits)
         self._to_samples = PooledEmbeddingsAllToAll(group, self._widths, device)
@@ -102,10 +102,11 @@ class Exchange:
         pieces: dict[str, Tensor] = {}
         parts = []  # each rank's partial sums of the bags of cut tables
         for names, block in zip(self._whole, self._to_samples(pooled).wait().split(self._widths, dim=1), strict=True):
-            *whole, part = block.split([*[self._dim] * len(names), self._dim * len(self._cut)], dim=1)
+            dims = [self._dims[name] for name in names]
+            *whole, part = block.split([*dims, block.shape[1] - sum(dims)], dim=1)
             pieces.update(zip(names, whole, strict=True))
             parts.append(part)
         if self._cut:
             bags = functools.reduce(torch.add, parts)
-            pieces.update(zip(self._cut, bags.split(self._dim, dim=1), strict=True))
-        return self._input.join([torch.cat([pieces[name] for name in self._input.names], dim=1)])
+            pieces.update(zip(self._cut, bags.split([self._dims[name] for name in self._cut], dim=1), strict=True))
+        return KeyedTensor(list(self._dims), list(self._dims.values()), torch.cat([pieces[n] for n in self._dims], 1))
