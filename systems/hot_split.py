@@ -125,7 +125,7 @@ class HotSplit(CountedSystem):
         return self._groups.join([pooled])
 
     def _on_sides(self, table: str, ids: Tensor | slice) -> Iterator[tuple[TBE, Tensor, Tensor]]:
-        """Of rows of a table, by side: its TBE, the mask of those that are there, and their indices in its table."""
+        """Rows of a table by side: the TBE, the mask of the rows that are there, and their indices in its table."""
         places = self._places[table][ids]
         for is_hot, tbe in self._sides.items():
             on_side = (places >= 0) == is_hot
