@@ -81,17 +81,14 @@ class EmbeddingSystem(nn.Module, ABC):
     ids_on_host: ClassVar[bool] = False
     """Whether `forward` and `prefetch` take their features on the host (a host-side planner) or on the device."""
 
-    row_types: ClassVar[frozenset[torch.dtype]] = frozenset({torch.float32})
-    """The types that a table's rows may be kept in."""
-
     rows_key: ClassVar[str] = "embedding_bags"
     """Prefix of the rows' names in a `state_dict`."""
 
-    takes_weights: ClassVar[bool] = False
-    """Whether batches may carry per-sample weights, which then receive gradients."""
-
     like_torchrec: ClassVar[bool] = False
-    """Whether it supports all options of torchrec's modules: any width, shared features, no pooling, weight decay."""
+    """Whether it takes all that torchrec's modules do: any width or pooling, fp16, shared features, weights, decay."""
+
+    one_width: ClassVar[bool] = True
+    """Whether all tables must be as wide as each other, as those of a DLRM are."""
 
     gpu_alternative: ClassVar[str] = ""
     """The system to take on a GPU, where this one computes on a CPU alone."""

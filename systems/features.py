@@ -49,7 +49,7 @@ class Group:
 
 
 class FeatureGroups:
-    """The features of a system's tables, grouped by a key of the table (its pooling, its width).
+    """The features of a system's tables, grouped by a key of the table (its pooling, its width); by default one group.
 
     `weighted`: every batch carries per-sample weights, as in `SystemSpec`.
     """
@@ -57,7 +57,7 @@ class FeatureGroups:
     def __init__(
         self,
         tables: Sequence[EmbeddingBagConfig],
-        key: Callable[[EmbeddingBagConfig], object],
+        key: Callable[[EmbeddingBagConfig], object] = lambda table: None,
         *,
         weighted: bool = False,
     ) -> None:

@@ -1,13 +1,12 @@
 """The most frequent rows on the device, all others looked up on the host: the placement of FAE and Hotline."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
+from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import (
     Counters,
@@ -23,7 +22,7 @@ from systems.answers import (
 )
 from systems.fbgemm.tbe import TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy
 from systems.fbgemm.tbe_system import fbgemm_support
-from systems.features import FeatureGroups, Group
+from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec, row_bytes_of
 from systems.unique_counter import CountedSystem, UniqueCounter
 
@@ -40,6 +39,9 @@ class HotSplit(CountedSystem):
     No row moves. Rows on the host count as missing on the device. The host's pooled vectors, one per bag of every
     feature, and their gradients cross the link instead, from and to pageable memory. Adam is refused: fbgemm has none
     on a CPU.
+
+    Rows keep their order within a side. The location of a hot row is its index `p` there, of any other row `~p`.
+    `_sides` has the TBE of hot rows under True, that of the others under False, and none for a side without rows.
     """
 
     about = (
@@ -51,14 +53,28 @@ class HotSplit(CountedSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         hot = hot_rows(spec)
-        self._groups = FeatureGroups(spec.tables, key=lambda table: table.pooling)
-        self._parts = [_Part(group, spec, hot) for group in self._groups.groups]
-        self._part_of_table = {t.name: (part, i) for part in self._parts for i, t in enumerate(part.group.tables)}
+        self._groups = FeatureGroups(spec.tables)
+        self._places = {name: _places_of(rows) for name, rows in hot.items()}
         self._slots = sum(int(rows.sum()) for rows in hot.values())
+        self._cold = UniqueCounter(spec.tables)
+        self._sides: dict[bool, TBE] = {}  # the hot side first: device kernels overlap with the host's lookup
+        for is_hot, location in ((True, EmbeddingLocation.DEVICE), (False, EmbeddingLocation.HOST)):
+            counts = [int((hot[table.name] == is_hot).sum()) for table in spec.tables]
+            if any(counts):
+                self._sides[is_hot] = build_tbe(
+                    [(count, table.embedding_dim) for count, table in zip(counts, spec.tables, strict=True)],
+                    table_of_feature=self._groups.groups[0].table_of_feature,
+                    pooling=PoolingType.SUM,
+                    optimizer=spec.optimizer,
+                    device=spec.device,
+                    location=location,
+                    # finding the locations has checked the ids; on CUDA the check stays, as in all other systems
+                    checked=spec.device.type == "cuda",
+                )
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        one = max(_record_bytes(table, spec) for table in spec.tables)  # whichever the most frequent is
+        one = _record_bytes(spec)
         return {Tier.DEVICE: one, Tier.HOST: spec.row_bytes + spec.state_bytes - one + PLACE_BYTES * spec.rows}
 
     @classmethod
@@ -81,132 +97,82 @@ class HotSplit(CountedSystem):
 
     @property
     def placement(self) -> Placement:
-        on_host = {tbe.use_cpu for part in self._parts for tbe in part.sides.values()}
+        on_host = {tbe.use_cpu for tbe in self._sides.values()}
         if on_host == {True}:
             return Placement(label="hot and other rows, all in RAM", offloads=False)
         offloads = True in on_host  # a budget may have room for all rows
         return Placement(label="device + host, looked up there" if offloads else "device", offloads=offloads)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        batches = self._groups.split(features)
-        self._counter.observe(features)
-        return self._groups.join([part.look_up(batch) for part, batch in zip(self._parts, batches, strict=True)])
-
-    def load_rows(self, table: str, start: int, rows: Rows) -> None:
-        self.check_rows(table, start, rows)
-        part, index = self._part_of_table[table]
-        part.load(index, start, rows)
-
-    def read_rows(self, table: str, ids: Tensor) -> Rows:
-        self.check_ids(table, ids)
-        part, index = self._part_of_table[table]
-        return part.read(index, ids)
-
-    def set_learning_rate(self, lr: float) -> None:
-        for tbe in chain.from_iterable(part.sides.values() for part in self._parts):
-            tbe.set_learning_rate(lr)
-
-    def memory(self) -> MemoryBreakdown:
-        return total_of(part.memory() for part in self._parts)
-
-    def counters(self) -> Counters:
-        return self._counter.looked_up_in_place([part.cold for part in self._parts])
-
-    def reset_counters(self) -> None:
-        super().reset_counters()
-        for part in self._parts:
-            part.cold.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        super().count_traffic(enabled)
-        for part in self._parts:
-            part.cold.enabled = enabled
-
-
-class _Part:
-    """Tables that share one TBE for hot rows on the device and one for the other rows on the host.
-
-    Rows keep their order within a side. The location of a hot row is its index `p` there, of any other row `~p`.
-    `sides` has the TBE of hot rows under True, that of the others under False, and none for a side without rows.
-    """
-
-    def __init__(self, group: Group, spec: SystemSpec, hot: Mapping[str, Tensor]) -> None:
-        self.group = group
-        self.cold = UniqueCounter(group.tables)
-        self._spec = spec
-        self._places = [_places_of(hot[table.name]) for table in group.tables]
-        self._dims = torch.tensor(group.dims, device=spec.device)
-        self.sides: dict[bool, TBE] = {}  # the hot side first: device kernels overlap with the host's lookup
-        for is_hot, location in ((True, EmbeddingLocation.DEVICE), (False, EmbeddingLocation.HOST)):
-            counts = [int((hot[table.name] == is_hot).sum()) for table in group.tables]
-            if any(counts):
-                self.sides[is_hot] = build_tbe(
-                    [(count, table.embedding_dim) for count, table in zip(counts, group.tables, strict=True)],
-                    table_of_feature=group.table_of_feature,
-                    pooling=PoolingType.SUM,  # a mean over a side would divide by the ids of that side
-                    optimizer=spec.optimizer,
-                    device=spec.device,
-                    location=location,
-                    # finding the locations has checked the ids; on CUDA the check stays, as in all other systems
-                    checked=spec.device.type == "cuda",
-                )
-
-    def look_up(self, features: KeyedJaggedTensor) -> Tensor:
-        """Pooled rows of both sides, fp32 `[batch, sum of dims]` on the device. `features` are the group's features."""
-        by_feature = features.values().split(features.length_per_key())
+        (ordered,) = self._groups.split(features)
+        self._counter.observe(ordered)
+        by_feature = ordered.values().split(ordered.length_per_key())
+        tables = [table.name for table in self.spec.tables for _ in table.feature_names]
         places = torch.cat(
-            [
-                self._places[table].index_select(0, ids)
-                for table, ids in zip(self.group.table_of_feature, by_feature, strict=True)
-            ]
+            [self._places[table].index_select(0, ids) for table, ids in zip(tables, by_feature, strict=True)]
         ).long()  # int64, as in all systems
-        hot, ends = places >= 0, features.offsets()  # a bag has ids on one side, both or none
+        hot, ends = places >= 0, ordered.offsets()  # a bag has ids on one side, both or none
         hot_ends = torch.nn.functional.pad(hot.cumsum(0), (1, 0)).index_select(0, ends)
         split = {True: (places[hot], hot_ends), False: (~places[~hot], ends - hot_ends)}
         pooled: Tensor | None = None
-        for is_hot, tbe in self.sides.items():
+        for is_hot, tbe in self._sides.items():
             ids, offsets = split[is_hot]
             if not is_hot:
-                self.cold.observe(KeyedJaggedTensor(list(self.group.features), ids, offsets=offsets))
-            found = tbe(ids.to(tbe.current_device), offsets.to(tbe.current_device)).to(self._spec.device)
+                self._cold.observe(KeyedJaggedTensor(ordered.keys(), ids, offsets=offsets))
+            found = tbe(ids.to(tbe.current_device), offsets.to(tbe.current_device)).to(self.spec.device)
             pooled = found if pooled is None else pooled.add_(found)
         assert pooled is not None  # every table has a row
-        if self.group.tables[0].pooling is PoolingType.MEAN:
-            counts = features.lengths().view(-1, features.stride()).t().clamp(min=1).to(self._spec.device)
-            pooled = pooled / counts.repeat_interleave(self._dims, dim=1, output_size=pooled.shape[1])
-        return pooled
+        return self._groups.join([pooled])
 
-    def load(self, table: int, start: int, rows: Rows) -> None:
-        """Overwrite consecutive rows, which are consecutive on each side."""
-        places = self._places[table][start : start + len(rows.weights)]
-        for is_hot, tbe in self.sides.items():
+    def _on_sides(self, table: str, ids: Tensor | slice) -> Iterator[tuple[TBE, Tensor, Tensor]]:
+        """Rows of a table by side: the TBE, the mask of the rows that are there, and their indices in its table."""
+        places = self._places[table][ids]
+        for is_hot, tbe in self._sides.items():
             on_side = (places >= 0) == is_hot
-            found = places[on_side] if is_hot else ~places[on_side]
-            if found.numel():
+            yield tbe, on_side, places[on_side] if is_hot else ~places[on_side]
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        index = list(self.tables).index(table)
+        for tbe, on_side, found in self._on_sides(table, slice(start, start + len(rows.weights))):
+            if found.numel():  # consecutive rows are consecutive on each side
                 own = Rows(rows.weights[on_side], {name: value[on_side] for name, value in rows.state.items()})
-                load_tbe_rows(tbe, table=table, start=int(found[0]), rows=own)
+                load_tbe_rows(tbe, table=index, start=int(found[0]), rows=own)
 
-    def read(self, table: int, ids: Tensor) -> Rows:
-        """Copies of rows on the host, in the order of `ids`."""
-        places = self._places[table].index_select(0, ids)
-        dim = self.group.tables[table].embedding_dim
-        weights, state = torch.empty(ids.numel(), dim), self._spec.optimizer.zero_state(ids.numel(), dim)
-        for is_hot, tbe in self.sides.items():
-            on_side = (places >= 0) == is_hot
-            found = places[on_side] if is_hot else ~places[on_side]
-            rows = read_tbe_rows(tbe, table=table, ids=found)
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
+        index, dim = list(self.tables).index(table), self.tables[table].embedding_dim
+        weights, state = torch.empty(ids.numel(), dim), self.spec.optimizer.zero_state(ids.numel(), dim)
+        for tbe, on_side, found in self._on_sides(table, ids):
+            rows = read_tbe_rows(tbe, table=index, ids=found)
             weights[on_side] = rows.weights
             for name, value in rows.state.items():
                 state[name][on_side] = value
         return Rows(weights, state)
 
+    def set_learning_rate(self, lr: float) -> None:
+        for tbe in self._sides.values():
+            tbe.set_learning_rate(lr)
+
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose. Hot rows count as `device` also on a CPU."""
         sides = [
-            tbe_anatomy([tbe], host_rows_are=Tier.DEVICE if is_hot else Tier.HOST) for is_hot, tbe in self.sides.items()
+            tbe_anatomy([tbe], host_rows_are=Tier.DEVICE if is_hot else Tier.HOST)
+            for is_hot, tbe in self._sides.items()
         ]
-        index = {(Tier.HOST, MemoryUse.INDEX): sum(places.nbytes for places in self._places)}
+        index = {(Tier.HOST, MemoryUse.INDEX): sum(places.nbytes for places in self._places.values())}
         return total_of([index, *sides])
+
+    def counters(self) -> Counters:
+        return self._counter.looked_up_in_place([self._cold])
+
+    def reset_counters(self) -> None:
+        super().reset_counters()
+        self._cold.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        super().count_traffic(enabled)
+        self._cold.enabled = enabled
 
 
 def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
@@ -223,23 +189,23 @@ def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
     assert spec.frequencies is not None
     counts = {table.name: spec.frequencies[table.name] for table in spec.tables}
     if isinstance(spec.budget, CacheRatio):
-        costs, room = dict.fromkeys(counts, 1), max(1, int(spec.rows * spec.budget.ratio))
+        room = max(1, int(spec.rows * spec.budget.ratio))
     else:
-        costs, room = {t.name: _record_bytes(t, spec) for t in spec.tables}, spec.budget.total_bytes
+        room = spec.budget.total_bytes // _record_bytes(spec)
 
-    def cost_above(bar: int) -> int:
-        return sum(costs[name] * int((found > bar).sum()) for name, found in counts.items())
+    def rows_above(bar: int) -> int:
+        return sum(int((found > bar).sum()) for found in counts.values())
 
     # the lowest bar above which all rows fit
     low, high = -1, max(int(found.max()) for found in counts.values())
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if cost_above(middle) <= room else (middle + 1, high)
-    room -= cost_above(low)
+        low, high = (low, middle) if rows_above(middle) <= room else (middle + 1, high)
+    room -= rows_above(low)
     hot = {}
     for name, found in counts.items():
-        tied = (found == low).nonzero().flatten()[: room // costs[name]]
-        room -= costs[name] * len(tied)
+        tied = (found == low).nonzero().flatten()[:room]
+        room -= len(tied)
         hot[name] = (found > low).index_fill_(0, tied, value=True)
     return hot
 
@@ -250,5 +216,6 @@ def _places_of(hot: Tensor) -> Tensor:
     return torch.where(hot, before - 1, before - torch.arange(1, len(hot) + 1)).int()
 
 
-def _record_bytes(table: EmbeddingBagConfig, spec: SystemSpec) -> int:
+def _record_bytes(spec: SystemSpec) -> int:
+    table = spec.tables[0]
     return row_bytes_of(table) + spec.optimizer.state_bytes(table.embedding_dim)

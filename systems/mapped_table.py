@@ -16,14 +16,14 @@ from systems.answers import Placement, Rows, Tier
 from systems.fbgemm.tbe import TBE, number_rows, tbe_states
 from systems.fbgemm.tbe_system import TBESystem
 from systems.features import Group
-from systems.spec import OptimizerKind, SystemSpec, row_type_of
+from systems.spec import OptimizerKind, SystemSpec
 
 _SYNC_BYTES = 64 << 20
 """Loading leaves less than this in the page cache that is not on the drive yet."""
 
 
 class MappedFile:
-    """A file mapped as one tensor, `elements`, with all of its blocks allocated in advance.
+    """A file mapped as one fp32 tensor, `elements`, with all of its blocks allocated in advance.
 
     The kernel reads pages one by one, as they are touched (`MADV_RANDOM`).
 
@@ -31,14 +31,14 @@ class MappedFile:
         OSError: the drive has no room for it. Without allocation, a store through the map would crash the process.
     """
 
-    def __init__(self, path: Path, elements: int, dtype: torch.dtype) -> None:
-        size_bytes = elements * dtype.itemsize
+    def __init__(self, path: Path, elements: int) -> None:
+        size_bytes = 4 * elements
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         weakref.finalize(self, os.close, self._file)
         os.posix_fallocate(self._file, 0, size_bytes)
         mapped = mmap.mmap(self._file, size_bytes)
         mapped.madvise(mmap.MADV_RANDOM)
-        self.elements = torch.frombuffer(mapped, dtype=dtype)
+        self.elements = torch.frombuffer(mapped, dtype=torch.float32)
         self._unsynced_bytes = 0
 
     def store(self, start: int, values: Tensor) -> None:
@@ -47,8 +47,8 @@ class MappedFile:
         Raises:
             OSError: the drive refuses them.
         """
-        left = values.to(self.elements.dtype).contiguous().flatten().numpy().data.cast("B")
-        at = start * self.elements.itemsize
+        left = values.float().contiguous().flatten().numpy().data.cast("B")
+        at = 4 * start
         while left:
             written = os.pwrite(self._file, left[:_SYNC_BYTES], at)
             at, left = at + written, left[written:]
@@ -74,7 +74,6 @@ class MappedTable(TBESystem):
     def __init__(self, spec: SystemSpec) -> None:
         kept = tempfile.TemporaryDirectory(prefix="mapped_table_")
         self._directory = Path(kept.name)
-        self._files: dict[TBE, list[MappedFile]] = {}
         super().__init__(spec)
         weakref.finalize(self, kept.cleanup)
 
@@ -89,18 +88,14 @@ class MappedTable(TBESystem):
         tbe.embedding_specs = [(rows, *spec[1:]) for rows, spec in zip(sizes, tbe.embedding_specs, strict=True)]
         tbe.rows_per_table.copy_(torch.tensor([sizes[t] for t in group.table_of_feature]))
         number_rows(tbe, sizes)
-        kept = {"weights": row_type_of(group.tables[0])}
-        if self.spec.optimizer.kind is not OptimizerKind.SGD:
-            kept["momentum1"] = torch.float32
-        files = []
-        for name, dtype in kept.items():
+        self._files: list[MappedFile] = []
+        for name in ["weights"] if self.spec.optimizer.kind is OptimizerKind.SGD else ["weights", "momentum1"]:
             rowwise = name == "momentum1" and self.spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
             split = construct_split_state(tbe.embedding_specs, rowwise=rowwise, cacheable=False)
-            files.append(MappedFile(self._directory / f"{len(self._files)}.{name}", split.host_size, dtype))
+            self._files.append(MappedFile(self._directory / name, split.host_size))
             setattr(tbe, f"{name}_physical_offsets", split.offsets)
             getattr(tbe, f"{name}_offsets").copy_(torch.tensor([split.offsets[t] for t in group.table_of_feature]))
-            setattr(tbe, f"{name}_host", nn.Parameter(files[-1].elements))
-        self._files[tbe] = files
+            setattr(tbe, f"{name}_host", nn.Parameter(self._files[-1].elements))
         return tbe
 
     @property
@@ -115,7 +110,7 @@ class MappedTable(TBESystem):
         self.check_rows(table, start, rows)
         tbe, index = self._tbe_of_table[table]
         kept = {"weight": tbe.split_embedding_weights()[index], **tbe_states(tbe, index)}
-        for file, (name, whole) in zip(self._files[tbe], kept.items(), strict=True):
+        for file, (name, whole) in zip(self._files, kept.items(), strict=True):
             part = whole[start : start + len(rows.weights)]
             values = {"weight": rows.weights, **rows.state}.get(name)
             file.store(part.storage_offset(), torch.zeros_like(part) if values is None else values)

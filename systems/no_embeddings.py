@@ -17,7 +17,7 @@ class NoEmbeddings(CountedSystem):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
+        self._groups = FeatureGroups(spec.tables)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:

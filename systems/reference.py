@@ -5,7 +5,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
+from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, resident_on
 from systems.features import FeatureGroups
@@ -17,7 +17,7 @@ class ReferenceSystem(CountedSystem):
     """`nn.EmbeddingBag` with sparse gradients; the update, written out below, runs in a gradient hook.
 
     A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
-    which is what fbgemm's CPU kernel computes: with SGD, sum pooling and a CPU the two agree bitwise. (fbgemm 1.6 also
+    which is what fbgemm's CPU kernel computes: with SGD and a CPU the two agree bitwise. (fbgemm 1.6 also
     rounds `lr * g`: there that holds at a learning rate of 1.)
     """
 
@@ -25,7 +25,6 @@ class ReferenceSystem(CountedSystem):
         "Every row in GPU memory, in PyTorch's own embedding bags: slow and plain, the answer that every other system "
         "is checked against."
     )
-    takes_weights = True
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
@@ -35,7 +34,7 @@ class ReferenceSystem(CountedSystem):
             table.name: nn.EmbeddingBag.from_pretrained(
                 torch.zeros(table.num_embeddings, table.embedding_dim, device=spec.device),
                 freeze=False,
-                mode="sum" if table.pooling is PoolingType.SUM else "mean",
+                mode="sum",
                 sparse=True,
                 include_last_offset=True,
             )
@@ -49,7 +48,7 @@ class ReferenceSystem(CountedSystem):
         for table in spec.tables:
             weight = self._weight(table.name)
             weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._update(name, leaf))
-        self._groups = FeatureGroups(spec.tables, key=lambda table: None, weighted=spec.weighted)
+        self._groups = FeatureGroups(spec.tables)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -62,11 +61,12 @@ class ReferenceSystem(CountedSystem):
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)
-        parts, outputs = ordered.to_dict(), []
-        for table in self.spec.tables:
-            for name in table.feature_names:
-                part = parts[name]
-                outputs.append(self._bags[table.name](part.values(), part.offsets(), part.weights_or_none()))
+        parts = ordered.to_dict()
+        outputs = [
+            self._bags[table.name](parts[name].values(), parts[name].offsets())
+            for table in self.spec.tables
+            for name in table.feature_names
+        ]
         return self._groups.join([torch.cat(outputs, dim=1)])
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

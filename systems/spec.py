@@ -240,26 +240,27 @@ def refusals(spec: SystemSpec, system: "type[EmbeddingSystem]") -> Iterator[str]
     who = system.__name__
     if system.gpu_alternative and spec.device.type != "cpu":
         yield f"{who} computes on a CPU: take {system.gpu_alternative} on a GPU"
-    if names := [table.name for table in spec.tables if row_type_of(table) not in system.row_types]:
-        taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in system.row_types))
-        yield f"{who} keeps rows in {taken}: change the data_type of {', '.join(names)}"
-    if spec.weighted and not system.takes_weights:
-        yield f"{who} takes no per-sample weights"
-    means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
-    if spec.weighted and means:
-        yield (
-            "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
-            f"there): change the pooling of {', '.join(means)}"
-        )
     if system.like_torchrec:
+        means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
+        if spec.weighted and means:
+            yield (
+                "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
+                f"there): change the pooling of {', '.join(means)}"
+            )
         return
+    if spec.weighted:
+        yield f"{who} takes no per-sample weights"
+    if names := [table.name for table in spec.tables if table.data_type is not DataType.FP32]:
+        yield f"{who} keeps rows in float32: change the data_type of {', '.join(names)}"
+    if system.one_width and len({table.embedding_dim for table in spec.tables}) > 1:
+        yield f"{who} takes tables of one width, as a DLRM has them: give all the same embedding_dim"
     if twice := _twice([name for table in spec.tables for name in table.feature_names]):
         yield f"{who} serves a feature from one table: used twice: {twice}"
     for table in spec.tables:
         if table.embedding_dim % 4:
             yield f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4, as fbgemm wants"
-        if table.pooling is PoolingType.NONE:
-            yield f"table {table.name}: {who} pools rows, use SUM or MEAN"
+        if table.pooling is not PoolingType.SUM:
+            yield f"table {table.name}: {who} pools rows by their sum, use SUM"
     if spec.optimizer.weight_decay or spec.optimizer.max_gradient < math.inf or spec.table_optimizers:
         yield f"{who} has no weight decay, cuts no gradient and trains all tables alike: leave these as they are"
 

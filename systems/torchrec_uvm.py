@@ -18,11 +18,10 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
-from systems.answers import Support, Verdict
 from systems.fbgemm.tbe import TBE, WAYS, count_updates_alone, optimizer_options
 from systems.fbgemm.uvm import UVM, UVMCaching, cache_sets
 from systems.features import FeatureGroups
-from systems.spec import CacheRatio, SystemSpec
+from systems.spec import SystemSpec
 
 
 class TorchrecUVM(UVM):
@@ -52,7 +51,7 @@ class TorchrecUVM(UVM):
         for tbe in self._tbes:
             count_updates_alone(tbe)
         # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
-        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
+        self._groups = FeatureGroups(spec.tables)
 
     def plan(
         self, collection: EmbeddingBagCollection, sharder: EmbeddingBagCollectionSharder
@@ -108,19 +107,8 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             **super().fused_parameters(),
             **self.caching_options(),
             # torchrec takes a load factor: this one gives `cache_sets` sets after fbgemm's own rounding
-            "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec, self.spec.tables) / self.spec.rows),
+            "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec) / self.spec.rows),
         }
-
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        poolings = {table.pooling for table in spec.tables}
-        if len(poolings) > 1 and not isinstance(spec.budget, CacheRatio):
-            return Support(
-                Verdict.UNSUPPORTED,
-                "torchrec takes one load factor for all its TBEs: a byte budget over tables of several poolings "
-                "cannot be kept exactly; use a cache ratio",
-            )
-        return super().support(spec)
 
     def _read(self, features: KeyedJaggedTensor) -> tuple[Any, Any]:
         (ordered,) = self._groups.split(features)

@@ -61,18 +61,17 @@ class UniqueCounter:
         Forward reads a row per occurrence (an upper bound: the device's L2 may absorb repeats), backward reads and
         writes it once per distinct row, with its optimizer state unless that is row-wise, which is on the device.
         """
-        widths = {table.name: row_bytes_of(table) for table in self._tables}
+        row_bytes = row_bytes_of(self._tables[0])
         rowwise = optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-        state = {t.name: 0 if rowwise else optimizer.state_bytes(t.embedding_dim) for t in self._tables}
+        state_bytes = 0 if rowwise else optimizer.state_bytes(self._tables[0].embedding_dim)
+        fetched = self.lookups + self.unique_ids
         return self.counters(
             unique_misses=self.unique_ids,
             lookup_misses=self.lookups,
-            rows_fetched=self.lookups + self.unique_ids,
+            rows_fetched=fetched,
             rows_written_back=self.unique_ids,
-            bytes_fetched=sum(
-                w * (self._lookups[t] + self._unique[t]) + state[t] * self._unique[t] for t, w in widths.items()
-            ),
-            bytes_written_back=sum((w + state[t]) * self._unique[t] for t, w in widths.items()),
+            bytes_fetched=row_bytes * fetched + state_bytes * self.unique_ids,
+            bytes_written_back=(row_bytes + state_bytes) * self.unique_ids,
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 

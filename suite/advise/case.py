@@ -118,7 +118,7 @@ class Case:
             own = CacheSpec.of(self.spec)
             (group,) = sizing.groups_of(own).groups  # tables alike share one cache
             return sizing.slots_of(own, group)
-        return WAYS * cache_sets(self.spec, self.spec.tables)
+        return WAYS * cache_sets(self.spec)
 
     @property
     def row_bytes(self) -> int:
@@ -166,7 +166,7 @@ class Case:
                 "slots of the ids of a batch": sizing.SLOT_ID_BYTES * spec.batch_lookups,
             }
         if self.name in CACHING:
-            slot, least = slot_bytes(spec, spec.tables), uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
+            slot, least = slot_bytes(spec), uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
             return {"cached rows": self.slots * slot, "index and row-wise state of all rows": least - WAYS * slot}
         if self.name in UVM:
             return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}

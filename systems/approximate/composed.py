@@ -89,7 +89,7 @@ def salt_of(name: str) -> int:
 
 
 class TBEPart:
-    """Tables of one composition, pooling and width, their parameters in one fbgemm TBE."""
+    """Tables of one composition, their parameters in one fbgemm TBE."""
 
     def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
         self.group = group
@@ -101,7 +101,7 @@ class TBEPart:
             table_of_feature=[
                 matrix * len(compositions) + t for matrix in range(len(self._names)) for t in group.table_of_feature
             ],
-            pooling=group.tables[0].pooling if len(self._names) == 1 else PoolingType.NONE,
+            pooling=PoolingType.SUM if len(self._names) == 1 else PoolingType.NONE,
             optimizer=spec.optimizer,
             device=spec.device,
         )
@@ -132,7 +132,7 @@ class TBEPart:
         if len(places) == 1:
             return found
         rows = self.compositions[0].combine(found.chunk(len(places)))
-        return pooled_bags(rows, torch.arange(len(rows), device=rows.device), batch, self.group)
+        return pooled_bags(rows, torch.arange(len(rows), device=rows.device), batch)
 
 
 class DefinitionPart:
@@ -164,7 +164,7 @@ class DefinitionPart:
             rows = composition.compose(self._live[table], torch.arange(composition.rows, device=batch.values().device))
             for name in self.group.tables[table].feature_names:
                 ids, offsets = bags[name].values(), bags[name].offsets()
-                pooled.append(embedding_bag(ids, rows, offsets, mode=_mode(self.group), include_last_offset=True))
+                pooled.append(embedding_bag(ids, rows, offsets, mode="sum", include_last_offset=True))
         return torch.cat(pooled, dim=1)
 
     @torch.no_grad()
@@ -187,14 +187,10 @@ class DefinitionPart:
         leaf.addcdiv_(gradient, total.sqrt().add_(self._optimizer.eps), value=-self._optimizer.lr)
 
 
-def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor, group: Group) -> Tensor:
+def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor) -> Tensor:
     """Pool rows `[n, dim]` by bag: `[batch, sum of dims]`. `places`: index into `rows` of every id of the batch."""
-    bags = embedding_bag(places, rows, batch.offsets(), mode=_mode(group), include_last_offset=True)
+    bags = embedding_bag(places, rows, batch.offsets(), mode="sum", include_last_offset=True)
     return bags.view(len(batch.keys()), batch.stride(), rows.shape[1]).transpose(0, 1).flatten(1)
-
-
-def _mode(group: Group) -> str:
-    return "sum" if group.tables[0].pooling is PoolingType.SUM else "mean"
 
 
 class ComposedSystem(CountedSystem):
@@ -216,9 +212,7 @@ class ComposedSystem(CountedSystem):
     def __init__(self, spec: SystemSpec, *, by_definition: bool = False) -> None:
         super().__init__(spec)
         self.compositions = made = self.compositions_of(spec)
-        self._groups = FeatureGroups(
-            spec.tables, key=lambda table: (type(made[table.name]), table.pooling, table.embedding_dim)
-        )
+        self._groups = FeatureGroups(spec.tables, key=lambda table: type(made[table.name]))
         parts = []
         for group in self._groups.groups:
             of_tables = [made[table.name] for table in group.tables]

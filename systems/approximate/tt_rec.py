@@ -72,7 +72,7 @@ class TrainsPart(DefinitionPart):
             rows.append(_rows_of(self.compositions[table], self._live[table], distinct))
             places.append(place + behind)
             behind += distinct.numel()
-        return pooled_bags(torch.cat(rows), torch.cat(places), batch, self.group)
+        return pooled_bags(torch.cat(rows), torch.cat(places), batch)
 
 
 def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Tensor:

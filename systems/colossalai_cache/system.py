@@ -1,14 +1,19 @@
 """ColossalAI's cache as a system of the comparison."""
 
+import io
 import math
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from itertools import accumulate
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import (
     Counters,
     MemoryBreakdown,
+    MemoryUse,
     Placement,
     Rows,
     Support,
@@ -16,13 +21,14 @@ from systems.answers import (
     Verdict,
     WorkingSetTooLarge,
     knowledge,
-    total_of,
 )
-from systems.colossalai_cache.cache import BagCache, missing
+from systems.colossalai_cache.library import library, missing, without_cuda
 from systems.contract import EmbeddingSystem
-from systems.features import FeatureGroups, Group
+from systems.features import FeatureGroups, feature_of_ids
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
+WARM_SHARE = 0.7
+"""Share of slots filled at the start: the library's default `warmup_ratio`, also in its authors' scripts."""
 _ROW_BYTES = 16
 """Bytes per row on the device for its rank and for the slot of its rank."""
 _FEATURE_BYTES = 16
@@ -32,7 +38,7 @@ _SLOT_BYTES = {"dataset": 8, "lfu": 16}
 
 
 class ColossalAICache(EmbeddingSystem):
-    """One `CachedEmbeddingBag` for all tables of one width and pooling, concatenated as its authors do.
+    """One `CachedEmbeddingBag` for all tables, concatenated as its authors do, with their index and update.
 
     All rows are on the host, copies of some in slots on the device, and an index of all of them on the device too.
     The lookup fetches missing rows and writes others back, changed or not, before it computes; nothing overlaps. A
@@ -52,6 +58,8 @@ class ColossalAICache(EmbeddingSystem):
     would belong to a slot, not to a row, so only SGD is supported.
 
     On a CPU stand-ins replace its CUDA calls while it is built and looked up.
+
+    A row's number is its index in the concatenated tables; its rank is its index in the array on the host.
     """
 
     about = (
@@ -65,11 +73,34 @@ class ColossalAICache(EmbeddingSystem):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = _groups_of(spec)
+        self._groups = FeatureGroups(spec.tables)
+        sizes = [table.num_embeddings for table in spec.tables]
+        starts = [*accumulate(sizes[:-1], initial=0)]
+        self._starts = dict(zip(self.tables, starts, strict=True))
+        spans = [[starts[t], sizes[t]] for t in self._groups.groups[0].table_of_feature]
+        self._spans = torch.tensor(spans, device=spec.device).T
+        dim, accesses = spec.tables[0].embedding_dim, spec.frequencies
+        bag, strategies = library()
+        with self._device(), redirect_stdout(io.StringIO()):  # it prints how long it took to fill the slots
+            made = bag(
+                spec.rows,
+                dim,
+                sparse=True,
+                _weight=torch.zeros(spec.rows, dim),
+                mode="sum",
+                include_last_offset=True,
+                cache_ratio=min(1.0, (_slots_of(spec) + 0.5) / spec.rows),  # it rounds down
+                ids_freq_mapping=None if accesses is None else torch.cat([accesses[name] for name in self.tables]),
+                warmup_ratio=WARM_SHARE,
+                evict_strategy=strategies[spec.parameters["policy"].upper()],
+            )
         # a tuple hides the slots from `parameters()`: a dense optimizer must not see them
-        self._caches = tuple(BagCache(spec, group, _slots_of(spec, group)) for group in self._groups.groups)
-        self._cache_of_table = {table.name: cache for cache in self._caches for table in cache.group.tables}
-        self._steps = 0
+        self._hidden = (made, made.cache_weight_mgr)
+        self._optimizer = torch.optim.SGD([self._cached_rows], lr=spec.optimizer.lr)
+        self._cached_rows.register_post_accumulate_grad_hook(
+            self._update_summed if self.sums_gradients else self._update
+        )
+        self.reset_counters()
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -103,93 +134,166 @@ class ColossalAICache(EmbeddingSystem):
 
     @property
     def slots(self) -> int:
-        return sum(cache.slots.shape[0] for cache in self._caches)
+        return self._cached_rows.shape[0]
 
     @property
     def placement(self) -> Placement:
         # on a CPU both tiers are RAM: bytes are copied but cross no link, so it does not count as offloading
-        on_cuda = self._caches[0].slots.device.type == "cuda"
+        on_cuda = self.spec.device.type == "cuda"
         return Placement(label="host + device slots" if on_cuda else "RAM + slots in RAM", offloads=on_cuda)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        parts = self._groups.split(features)
-        rows = [cache.rows_of(part) for cache, part in zip(self._caches, parts, strict=True)]
-        pooled = []
-        for cache, *batch in zip(self._caches, rows, parts, strict=True):
-            try:
-                pooled.append(cache.look_up(*batch))
-            except AssertionError:
-                raise WorkingSetTooLarge(self._refusal(cache, batch[0].unique().numel())) from None
+        (ordered,) = self._groups.split(features)
+        rows = self._rows_of(ordered)
+        bag, manager = self._hidden
+        try:
+            with self._device():
+                pooled: Tensor = bag(rows, ordered.offsets().long())
+        except AssertionError:
+            raise WorkingSetTooLarge(self._refusal(rows.unique().numel())) from None
+        self._hits += manager.num_hits_history[-1]
+        self._misses += manager.num_miss_history[-1]
+        for history in (manager.num_hits_history, manager.num_miss_history, manager.num_write_back_history):
+            history.clear()  # left alone, they grow by an entry per batch
         self._steps += 1
-        return self._groups.join(pooled)
+        by_feature = pooled.view(-1, ordered.stride(), pooled.shape[1])
+        return self._groups.join([by_feature.transpose(0, 1).flatten(1)])
 
+    def _rows_of(self, batch: KeyedJaggedTensor) -> Tensor:
+        """The ids of a batch as rows, int64 `[n]`.
+
+        Raises:
+            RuntimeError: an id is outside its table, where it would be a row of another; on CUDA a device assertion.
+        """
+        ids, feature = batch.values(), feature_of_ids(batch)
+        start, rows = (span.index_select(0, feature) for span in self._spans)
+        torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
+        found: Tensor = ids + start
+        return found
+
+    @torch.no_grad()
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
-        self._cache_of_table[table].load(table, start, rows.weights)
+        first = self._starts[table] + start
+        ranks = self._manager.idx_map[first : first + rows.weights.shape[0]]
+        self._manager.weight.index_copy_(0, ranks.cpu(), rows.weights.cpu())
+        at, slots = self._cached(ranks)
+        self._cached_rows.index_copy_(0, slots, rows.weights[at].to(self.spec.device))
 
+    @torch.no_grad()
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
-        return Rows(self._cache_of_table[table].read(table, ids))
+        ranks = self._manager.idx_map[(ids + self._starts[table]).to(self.spec.device)]
+        weights: Tensor = self._manager.weight.index_select(0, ranks.cpu())
+        at, slots = self._cached(ranks)
+        weights[at] = self._cached_rows[slots].cpu()
+        return Rows(weights)
 
     def set_learning_rate(self, lr: float) -> None:
-        rounded = SparseOptimizer(kind=OptimizerKind.SGD, lr=lr).lr
-        for cache in self._caches:
-            cache.set_learning_rate(rounded)
+        self._optimizer.param_groups[0]["lr"] = SparseOptimizer(kind=OptimizerKind.SGD, lr=lr).lr  # rounded to fp32
 
+    @torch.no_grad()
     def flush(self) -> None:
-        for cache in self._caches:
-            cache.flush()
+        """Write every row back and empty the cache, as the library's `flush` does."""
+        manager = self._manager
+        misses, lookups = manager._cache_miss, manager._total_cache
+        manager.flush()
+        manager._cache_miss, manager._total_cache = misses, lookups  # the library's flush resets only these
 
     def memory(self) -> MemoryBreakdown:
-        return total_of(cache.memory() for cache in self._caches)
+        manager = self._manager
+        index = [manager.idx_map, manager.inverted_cached_idx, manager.cached_idx_map, self._spans]
+        counts = getattr(manager, "freq_cnter", None)  # lfu has them
+        return {
+            (Tier.HOST, MemoryUse.ROWS): manager.weight.nbytes,
+            (Tier.DEVICE, MemoryUse.ROWS): self._cached_rows.nbytes,
+            (Tier.DEVICE, MemoryUse.INDEX): sum(tensor.nbytes for tensor in (*index, counts) if tensor is not None),
+        }
 
     def counters(self) -> Counters:
         if not self._steps:
             return Counters(steps=0)
-        counts = [cache.counts() for cache in self._caches]
-        traffic: dict[str, Any] = {name: sum(count[name] for count in counts) for name in counts[0]}
-        return Counters(steps=self._steps, **traffic)
+        manager, width = self._manager, self._cached_rows.shape[1]
+        return Counters(
+            steps=self._steps,
+            lookups=int(manager._total_cache),
+            unique_ids=self._hits + self._misses,
+            unique_misses=self._misses,
+            lookup_misses=int(manager._cache_miss),
+            rows_fetched=manager._cpu_to_cuda_numel // width,
+            rows_written_back=manager._cuda_to_cpu_numel // width,
+            bytes_fetched=4 * manager._cpu_to_cuda_numel,
+            bytes_written_back=4 * manager._cuda_to_cpu_numel,
+        )
 
     def reset_counters(self) -> None:
-        self._steps = 0
-        for cache in self._caches:
-            cache.reset_counters()
+        self._steps = self._hits = self._misses = 0
+        self._manager._reset_comm_stats()
 
-    def _refusal(self, cache: BagCache, rows: int) -> str:
-        spec, slots = self.spec, cache.slots.shape[0]
+    @property
+    def _manager(self) -> Any:  # noqa: ANN401 - the library's, without types
+        return self._hidden[1]
+
+    @property
+    def _cached_rows(self) -> nn.Parameter:
+        """Copies of rows on the device, fp32 `[slots, dim]`."""
+        found: nn.Parameter = self._manager.cuda_cached_weight
+        return found
+
+    def _cached(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions (on the host) of the ranks that have slots, and these slots (on the device)."""
+        slots = self._manager.inverted_cached_idx[ranks]
+        at = (slots >= 0).nonzero().squeeze(1)
+        return at.cpu(), slots[at]
+
+    def _update(self, leaf: Tensor) -> None:
+        """Torch's SGD on the sparse gradient as it is: a row is rounded after each of its gradients."""
+        if leaf.grad is not None:
+            self._optimizer.step()
+            leaf.grad = None
+
+    def _update_summed(self, leaf: Tensor) -> None:
+        """Torch's SGD on gradients summed by slot: a row is rounded once."""
+        if leaf.grad is None:
+            return
+        slots, position = leaf.grad._indices()[0].unique(return_inverse=True)
+        total = torch.zeros(slots.numel(), leaf.shape[1], device=leaf.device)
+        total.index_add_(0, position, leaf.grad._values())
+        leaf.grad = torch.sparse_coo_tensor(
+            slots.unsqueeze(0), total, leaf.shape, is_coalesced=True, check_invariants=False
+        )
+        self._update(leaf)
+
+    def _device(self) -> AbstractContextManager[Any]:
+        return without_cuda() if self.spec.device.type == "cpu" else nullcontext()
+
+    def _refusal(self, rows: int) -> str:
+        spec = self.spec
         if isinstance(spec.budget, CacheRatio):
-            ratio = math.ceil(10_000 * rows / cache.group.rows) / 10_000
+            ratio = math.ceil(10_000 * rows / spec.rows) / 10_000
             smallest = f"the smallest cache ratio that works for it is {ratio:.4f}"
         else:
-            share = (rows - 1) * _slot_bytes(spec, cache.group)
-            needed = _least_device_bytes(spec) - (-share * spec.rows // cache.group.rows)
+            needed = _least_device_bytes(spec) + (rows - 1) * _slot_bytes(spec)
             smallest = f"the smallest budget that works for it is {needed:,} bytes ({needed / 2**30:.3f} GiB)"
         return (
-            f"a batch has {rows:,} distinct rows, ColossalAI's cache {slots:,} slots and no way beside them: {smallest}"
+            f"a batch has {rows:,} distinct rows, ColossalAI's cache {self.slots:,} slots and no way beside them: "
+            f"{smallest}"
         )
 
 
-def _groups_of(spec: SystemSpec) -> FeatureGroups:
-    """Groups of tables that share a cache: one per width and pooling."""
-    return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling))
-
-
-def _slot_bytes(spec: SystemSpec, group: Group) -> int:
+def _slot_bytes(spec: SystemSpec) -> int:
     """Device bytes of one slot."""
-    return row_bytes_of(group.tables[0]) + _SLOT_BYTES[spec.parameters["policy"]]
+    return row_bytes_of(spec.tables[0]) + _SLOT_BYTES[spec.parameters["policy"]]
 
 
 def _least_device_bytes(spec: SystemSpec) -> int:
-    """Minimum device bytes: the index of every row, and one slot for every cache."""
-    groups = _groups_of(spec).groups
-    index = _ROW_BYTES * spec.rows + _FEATURE_BYTES * sum(len(group.features) for group in groups)
-    return index + sum(_slot_bytes(spec, group) for group in groups)
+    """Minimum device bytes: the index of every row, and one slot."""
+    features = sum(len(table.feature_names) for table in spec.tables)
+    return _ROW_BYTES * spec.rows + _FEATURE_BYTES * features + _slot_bytes(spec)
 
 
-def _slots_of(spec: SystemSpec, group: Group) -> int:
-    """Number of slots of a cache: a ratio of its rows, or as many as fit its share (by rows) of a byte budget."""
-    rows = group.rows
+def _slots_of(spec: SystemSpec) -> int:
+    """Number of slots: a ratio of all rows, or as many as fit a byte budget."""
     if isinstance(spec.budget, CacheRatio):
-        return max(1, int(rows * spec.budget.ratio))
-    share = (spec.budget.total_bytes - _least_device_bytes(spec)) * rows // spec.rows
-    return min(rows, 1 + share // _slot_bytes(spec, group))
+        return max(1, int(spec.rows * spec.budget.ratio))
+    return min(spec.rows, 1 + (spec.budget.total_bytes - _least_device_bytes(spec)) // _slot_bytes(spec))

@@ -18,11 +18,11 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     WeightDecayMode,
 )
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec import PoolingType
 from torchrec.modules.embedding_configs import pooling_type_to_pooling_mode
 
 from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Tier, total_of
-from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
+from systems.spec import OptimizerKind, SparseOptimizer
 
 TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
 
@@ -35,17 +35,10 @@ OPTIMIZERS = {
     OptimizerKind.ADAGRAD: EmbOptimType.EXACT_ADAGRAD,
     OptimizerKind.ADAM: EmbOptimType.ADAM,
 }
-ROW_TYPES = frozenset({torch.float32, torch.float16})
-"""The types that rows may have: fbgemm looks up no bf16 on a CPU, and builds no TBE of it on CUDA."""
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
 _PICKED_ROWS = 1 << 20
 _LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
-
-
-def tbe_key(table: EmbeddingBagConfig) -> tuple[PoolingType, torch.dtype]:
-    """Key of the tables that share a TBE: their pooling and row type."""
-    return table.pooling, row_type_of(table)
 
 
 def build_tbe(

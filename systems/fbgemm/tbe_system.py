@@ -7,11 +7,10 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
-from torchrec import KeyedJaggedTensor, KeyedTensor
+from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
 from systems.fbgemm.tbe import (
-    ROW_TYPES,
     TBE,
     build_tbe,
     flush_tbe,
@@ -19,16 +18,15 @@ from systems.fbgemm.tbe import (
     read_tbe_rows,
     set_tbe_steps,
     tbe_anatomy,
-    tbe_key,
     tbe_placement,
     tbe_steps,
 )
 from systems.features import FeatureGroups, Group
-from systems.spec import OptimizerKind, SystemSpec, row_type_of
+from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
-Lookup: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
-"""Ids, bag offsets and per-sample weights of one TBE."""
+Lookup: TypeAlias = tuple[Tensor, Tensor]
+"""Ids and bag offsets."""
 
 
 def fbgemm_support(spec: SystemSpec) -> Support:
@@ -102,25 +100,18 @@ class TBEHolder(CountedSystem):
 
 
 class TBESystem(TBEHolder):
-    """Rows in fbgemm TBEs at one location, which subclasses set."""
+    """Rows in one fbgemm TBE at one location, which subclasses set."""
 
     location: ClassVar[EmbeddingLocation]
     """Location of the rows on a CUDA device."""
-    row_types = ROW_TYPES
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables, key=tbe_key, weighted=spec.weighted)
-        tbes = [self._build(group) for group in self._groups.groups]
-        self._hold(
-            {
-                table.name: (tbe, index)
-                for tbe, group in zip(tbes, self._groups.groups, strict=True)
-                for index, table in enumerate(group.tables)
-            }
-        )
+        self._groups = FeatureGroups(spec.tables)
+        tbe = self._build(self._groups.groups[0])
+        self._hold({table.name: (tbe, index) for index, table in enumerate(spec.tables)})
 
-    def cache_options(self, group: Group) -> dict[str, Any]:
+    def cache_options(self) -> dict[str, Any]:
         """Further TBE arguments on a CUDA device."""
         return {}
 
@@ -128,12 +119,11 @@ class TBESystem(TBEHolder):
         return build_tbe(
             [(table.num_embeddings, table.embedding_dim) for table in group.tables],
             table_of_feature=group.table_of_feature,
-            pooling=group.tables[0].pooling,
+            pooling=PoolingType.SUM,
             optimizer=self.spec.optimizer,
             device=self.spec.device,
             location=self.location,
-            row_type=row_type_of(group.tables[0]),
-            **self.cache_options(group),
+            **self.cache_options(),
         )
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
@@ -141,12 +131,13 @@ class TBESystem(TBEHolder):
         self._counter.observe(features)
         return self._look_up(inputs)
 
-    def _inputs(self, features: KeyedJaggedTensor) -> list[Lookup]:
-        """Ids, bag offsets and weights by TBE."""
-        return [(part.values(), part.offsets(), part.weights_or_none()) for part in self._groups.split(features)]
+    def _inputs(self, features: KeyedJaggedTensor) -> Lookup:
+        (ordered,) = self._groups.split(features)
+        return ordered.values(), ordered.offsets()
 
-    def _look_up(self, inputs: Sequence[Lookup]) -> KeyedTensor:
-        return self._groups.join([tbe(*one) for tbe, one in zip(self._tbes, inputs, strict=True)])
+    def _look_up(self, inputs: Lookup) -> KeyedTensor:
+        (tbe,) = self._tbes
+        return self._groups.join([tbe(*inputs)])
 
 
 class FullGPU(TBESystem):
@@ -156,7 +147,6 @@ class FullGPU(TBESystem):
         "Every row in GPU memory, in fbgemm's kernels: what to use while all tables fit there, and the baseline of "
         "every ratio."
     )
-    takes_weights = True
     host_rows_are = Tier.DEVICE
     location = EmbeddingLocation.DEVICE
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation, RecordCacheMetrics
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Counters, Support, Tier, Verdict, knowledge
-from systems.fbgemm.tbe import POLICIES, TBE, WAYS, tbe_key
+from systems.fbgemm.tbe import POLICIES, TBE, WAYS
 from systems.fbgemm.tbe_system import Lookup, TBEHolder, TBESystem
-from systems.features import FeatureGroups, Group
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
 from systems.unique_counter import UniqueCounter
 
@@ -176,12 +175,12 @@ class FbgemmUVM(UVM, TBESystem):
     same_on_host = "full_gpu"
     location = EmbeddingLocation.MANAGED
 
-    def cache_options(self, group: Group) -> dict[str, Any]:
+    def cache_options(self) -> dict[str, Any]:
         return {"uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped"}
 
 
 class FbgemmUVMCaching(UVMCaching, TBESystem):
-    """Rows in UVM behind fbgemm's 32-way set-associative device cache, one cache per pooling and type of rows.
+    """Rows in UVM behind fbgemm's 32-way set-associative device cache.
 
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
@@ -193,19 +192,19 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
     same_on_host = "full_gpu"
     location = EmbeddingLocation.MANAGED_CACHING
 
-    def cache_options(self, group: Group) -> dict[str, Any]:
-        return {**self.caching_options(), "cache_sets": cache_sets(self.spec, group.tables)}
+    def cache_options(self) -> dict[str, Any]:
+        return {**self.caching_options(), "cache_sets": cache_sets(self.spec)}
 
-    def _read(self, features: KeyedJaggedTensor) -> list[Lookup]:
+    def _read(self, features: KeyedJaggedTensor) -> Lookup:
         self._counter.observe(features)  # fbgemm counts while it fills
         return self._inputs(features)
 
-    def _fill(self, read: list[Lookup], compute: torch.cuda.Stream) -> None:
-        for tensor in (tensor for lookup in read for tensor in lookup if tensor is not None):
+    def _fill(self, read: Lookup, compute: torch.cuda.Stream) -> None:
+        for tensor in read:
             tensor.record_stream(torch.cuda.current_stream())
             tensor.record_stream(compute)
-        for tbe, (ids, offsets, _) in zip(self._tbes, read, strict=True):
-            tbe.prefetch(ids, offsets, forward_stream=compute)
+        (tbe,) = self._tbes
+        tbe.prefetch(*read, forward_stream=compute)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         pooled = self._look_up(self._take(features)) if self._announced else super().forward(features)
@@ -224,28 +223,25 @@ def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier,
     device = spec.state_bytes if rowwise else 0
     if caching:
         lfu = spec.parameters["policy"] == "lfu"
-        device += spec.rows * (12 if lfu else 4)
-        for group in FeatureGroups(spec.tables, key=tbe_key).groups:
-            device += WAYS * slot_bytes(spec, group.tables) + 8 * lfu
+        device += spec.rows * (12 if lfu else 4) + WAYS * slot_bytes(spec) + 8 * lfu
     return {Tier.DEVICE: device, Tier.HOST: spec.row_bytes + (0 if rowwise else spec.state_bytes)}
 
 
-def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Device bytes per cache slot: a line of the widest table, the row's number, its stamp, its lock if prefetching."""
-    line = max(row_bytes_of(table) for table in tables)
+def slot_bytes(spec: SystemSpec) -> int:
+    """Device bytes per cache slot: a line, the row's number, its stamp, its lock if prefetching."""
+    line = row_bytes_of(spec.tables[0])
     stamp = 8 if spec.parameters["policy"] == "lru" else 0
     lock = 4 if spec.parameters.get("prefetch") == "on" else 0
     return line + 8 + stamp + lock
 
 
-def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Sets of 32 slots for the tables of one TBE: from the ratio, or one and what its share of a byte budget adds."""
-    rows: int = sum(table.num_embeddings for table in tables)
+def cache_sets(spec: SystemSpec) -> int:
+    """Sets of 32 slots: from the ratio, or one and as many more as fit a byte budget."""
     if isinstance(spec.budget, CacheRatio):
-        return max(1, -(-int(rows * spec.budget.ratio) // WAYS))
+        return max(1, -(-int(spec.rows * spec.budget.ratio) // WAYS))
     # fbgemm has no cache on a CPU and ignores the sets; nothing is subtracted from the budget there
     left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True).get(Tier.DEVICE, 0)
-    return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
+    return min(-(-spec.rows // WAYS), 1 + left // (WAYS * slot_bytes(spec)))
 
 
 def set_tbe_counting(tbes: Iterable[TBE], *, enabled: bool) -> None:
@@ -263,30 +259,22 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
     LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
     written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal to
     insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes it once
-    per distinct row. Bytes are None where tables of several widths share a TBE, and with LFU, which only counts misses.
+    per distinct row. Bytes are None with LFU, which only counts misses.
     """
     if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
         return counted.counters(unique_misses=misses)
-    fetched = written = fetched_bytes = written_bytes = misses = 0
+    stats = torch.stack([tbe.uvm_cache_stats for tbe in tbes]).sum(dim=0)
+    _, _, unique, misses, conflict_unique, conflict_lookups = stats.tolist()
+    inserted, table = misses - conflict_unique, spec.tables[0]
+    fetched = inserted + conflict_lookups + conflict_unique
+    written = inserted + conflict_unique
     rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-    for tbe in tbes:
-        _, _, unique, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
-        dim = tbe.embedding_specs[0][1]
-        row_bytes = dim * tbe.weights_precision.bit_rate() // 8
-        inserted = unique_misses - conflict_unique
-        rows_in = inserted + conflict_lookups + conflict_unique
-        rows_out = inserted + conflict_unique
-        state = 0 if rowwise else unique * spec.optimizer.state_bytes(dim)
-        misses += unique_misses
-        fetched, written = fetched + rows_in, written + rows_out
-        fetched_bytes += row_bytes * rows_in + state
-        written_bytes += row_bytes * rows_out + state
-    one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
+    state_bytes = 0 if rowwise else unique * spec.optimizer.state_bytes(table.embedding_dim)
     return counted.counters(
         unique_misses=misses,
         rows_fetched=fetched,
         rows_written_back=written,
-        bytes_fetched=fetched_bytes if one_width_each else None,
-        bytes_written_back=written_bytes if one_width_each else None,
+        bytes_fetched=row_bytes_of(table) * fetched + state_bytes,
+        bytes_written_back=row_bytes_of(table) * written + state_bytes,
     )

@@ -15,7 +15,6 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
 from systems.contract import EmbeddingSystem, WorkingSetTooLarge
-from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.access import Access, end, one_at_a_time
@@ -43,8 +42,6 @@ class CachedTables(EmbeddingSystem):
     """
 
     ids_on_host = True
-    row_types = ROW_TYPES
-    takes_weights = True
     like_torchrec = True
 
     spec: CacheSpec

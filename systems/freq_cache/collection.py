@@ -187,7 +187,6 @@ class CachedEmbeddingCollection(SavedTables):
     """
 
     rows_key = "embeddings"
-    takes_weights = False
 
     def __init__(
         self,

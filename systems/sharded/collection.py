@@ -30,6 +30,7 @@ class ShardedFreqCache(ShardedSystem):
         "look_ahead": FreqCache.variants["look_ahead"],
     }
     ids_on_host = True
+    one_width = False
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)

@@ -18,7 +18,7 @@ class Exchange:
     """Sends a batch's ids to the ranks that own their rows, and pooled vectors back. All calls are collective.
 
     Args:
-        tables: All tables, with SUM pooling. A feature of a table that is cut is looked up on every rank.
+        tables: All tables. A feature of a table that is cut is looked up on every rank.
         layout: Shards of every rank.
         device: Where rows are pooled. Ids travel on the host.
     """
@@ -30,7 +30,7 @@ class Exchange:
             return bool(shard.rows == named[shard.table].num_embeddings)
 
         cut = [shard.table for shard in layout[0] if not is_whole(shard)]
-        self._input = FeatureGroups(tables, key=lambda table: None)
+        self._input = FeatureGroups(tables)
         self._rows = torch.tensor([table.num_embeddings for table in tables for _ in table.feature_names])
         self._dims = {name: int(table.embedding_dim) for table in tables for name in table.feature_names}
         self._whole = [

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torchrec import PoolingType
 
 from systems.answers import Rows, Support, Verdict
 from systems.contract import EmbeddingSystem
@@ -43,8 +42,6 @@ class ShardedSystem(EmbeddingSystem):
             refusal = "on ranks there is no Adam, which counts the steps of a table: use sgd or an Adagrad"
         elif not isinstance(spec.budget, CacheRatio):
             refusal = "ranks cache a share of their rows each: give a cache ratio, no budget"
-        elif any(table.pooling is not PoolingType.SUM for table in spec.tables):
-            refusal = "on ranks tables pool by SUM: the parts of a bag that ranks pool have no common mean"
         return Support(Verdict.UNSUPPORTED, refusal) if refusal else super().support(spec)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

@@ -60,15 +60,15 @@ def table(name: str, rows: int, dim: int, *features: str, mean: bool = False, ha
 
 TABLES = (
     table("users", 41, 16, "clicked", "bought"),
-    table("colours", 7, 4),
-    table("words", 29, 8, mean=True),
-    table("one_row", 1, 4),
+    table("colours", 7, 16),
+    table("words", 29, 16),
+    table("one_row", 1, 16),
     table("shops", 23, 16),
 )
-"""Three widths, both poolings, a table behind two features, a table of one row."""
+"""A table behind two features, a table of one row."""
 
 UNIFORM = (table("left", 37, 8), table("right", 19, 8, "right_1", "right_2"))
-"""One width, one pooling: one cache, one TBE."""
+"""Two small tables."""
 
 
 def optimizer(kind: OptimizerKind) -> SparseOptimizer:

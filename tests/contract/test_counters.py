@@ -47,9 +47,9 @@ def test_counters_agree_with_the_batches_and_with_each_other(variant: str, devic
     if found.lookup_misses is not None:
         assert found.unique_misses <= found.lookup_misses <= found.lookups
     if found.bytes_fetched is not None:
-        narrow, wide = 4 * min(t.embedding_dim for t in TABLES), 4 * max(t.embedding_dim for t in TABLES)
-        assert narrow * found.rows_fetched <= found.bytes_fetched <= wide * found.rows_fetched
-        assert narrow * found.rows_written_back <= found.bytes_written_back <= wide * found.rows_written_back
+        row_bytes = 4 * TABLES[0].embedding_dim
+        assert found.bytes_fetched == row_bytes * found.rows_fetched
+        assert found.bytes_written_back == row_bytes * found.rows_written_back
     if found.per_table is not None:
         assert {name: seen for name, (seen, _) in found.per_table.items()} == {
             t.name: sum(of[t.name] for of in by_table) for t in TABLES

@@ -1,21 +1,16 @@
-"""Rows kept in fp16 and batches with per-sample weights, where a system has them; refused with a reason elsewhere."""
-
-from dataclasses import replace
+"""Rows kept in fp16 and batches with per-sample weights: taken by our cache, refused with a reason elsewhere."""
 
 import pytest
 import torch
 from scenes import (
+    CACHES,
     EVERY_VARIANT,
     KINDS,
-    TABLES,
     TOLERANCE,
     UNIFORM,
-    UVM,
-    VARIANTS,
     assert_rows_match,
     assert_same,
     batch_of,
-    evaluate,
     gradient_like,
     on_its_side,
     optimizer,
@@ -47,11 +42,9 @@ MIXED = (
 )
 """Every width and pooling in fp16, tables of fp32 in between."""
 HALF = ("users", "words", "one_row")
-SINGLE = tuple(table(t.name, t.num_embeddings, t.embedding_dim, *t.feature_names) for t in MIXED if t.name != "words")
+SINGLE = tuple(table(t.name, t.num_embeddings, t.embedding_dim, *t.feature_names) for t in MIXED)
 """The same in fp32, all pooled by sum."""
 
-TAKE_HALF = [v for v in VARIANTS if v.startswith(("full_gpu", "cpu_embeddings", "mapped", "fbgemm", "freq_cache"))]
-TAKE_WEIGHTS = [v for v in VARIANTS if v.startswith(("reference", "full_gpu", "freq_cache"))]
 ROUNDED_STEP = (OptimizerKind.SGD, OptimizerKind.ADAGRAD)
 """Optimizers whose step fbgemm's CPU kernels round to fp16 before they subtract it from a half row."""
 
@@ -61,24 +54,14 @@ by_ratio = pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache below a bat
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
 def test_half_rows_and_weights_are_taken_or_refused_with_a_reason(variant: str, device: torch.device) -> None:
     runnable(variant, device=device, tables=UNIFORM)  # this device takes the system, whatever it says of the rest
-    system, spec = spec_of(variant, device=device, tables=MIXED)
-    answer = system.support(spec)
-    assert answer.verdict is (Verdict.YES if torch.float16 in system.row_types else Verdict.UNSUPPORTED)
-    assert "users, words, one_row" in answer.reason or answer.verdict is Verdict.YES
-    system, spec = spec_of(variant, device=device, tables=SINGLE, weighted=True)
-    answer = system.support(spec)
-    assert answer.verdict is (Verdict.YES if system.takes_weights else Verdict.UNSUPPORTED)
-    if not system.takes_weights:
-        assert "weights" in answer.reason
-        return
-    assert system(spec).is_weighted()
-    answer = system.support(replace(spec, tables=TABLES))
-    assert answer.verdict is Verdict.UNSUPPORTED
-    assert "SUM pooling only" in answer.reason
-    assert "words" in answer.reason  # which pools by mean
+    for choices, reason in (({"tables": MIXED}, "users, words, one_row"), ({"weighted": True}, "per-sample weights")):
+        system, spec = spec_of(variant, device=device, **choices)
+        answer = system.support(spec)
+        assert answer.verdict is (Verdict.YES if variant in CACHES else Verdict.UNSUPPORTED)
+        assert reason in answer.reason or variant in CACHES
 
 
-@pytest.mark.parametrize("variant", TAKE_HALF)
+@pytest.mark.parametrize("variant", CACHES)
 @pytest.mark.parametrize("kind", KINDS)
 @by_ratio
 def test_half_rows_train_as_plain_torch_that_rounds_after_every_step(
@@ -88,8 +71,7 @@ def test_half_rows_train_as_plain_torch_that_rounds_after_every_step(
     plain = PlainTraining(MIXED, optimizer(kind))
     train_beside(system, plain, [ragged(seed, MIXED) for seed in range(8)], within=1e-2)
     system.flush()
-    on_cuda = device.type == "cuda" and variant != "cpu_embeddings"  # whose rows the CPU updates
-    rounds_once = on_cuda or kind not in ROUNDED_STEP
+    rounds_once = device.type == "cuda" or kind not in ROUNDED_STEP
     for name, weights in plain.weights.items():
         rows = system.read_rows(name, torch.arange(weights.shape[0]))
         torch.testing.assert_close(rows.weights, weights.float(), rtol=4e-3, atol=1e-3 if rounds_once else 1e-2)
@@ -100,9 +82,10 @@ def test_half_rows_train_as_plain_torch_that_rounds_after_every_step(
             torch.testing.assert_close(rows.state[state], value.float(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", TAKE_HALF)
+@pytest.mark.parametrize("variant", CACHES)
 def test_half_rows_are_rounded_when_loaded_and_read_and_pooled_in_fp32(variant: str, device: torch.device) -> None:
     system = started(variant, device, tables=MIXED)
+    assert system.memory()[Tier.HOST, MemoryUse.ROWS] == 2 * (41 * 16 + 29 * 8 + 1 * 4) + 4 * (7 * 4 + 23 * 16)
     values = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
     for name in ("users", "shops"):
         system.load_rows(name, 3, Rows(values))
@@ -118,7 +101,7 @@ def test_half_rows_are_rounded_when_loaded_and_read_and_pooled_in_fp32(variant: 
     assert torch.equal(pooled.cpu(), torch.full((1, 16), 1024.25))  # fp16 would say 1024
 
 
-@pytest.mark.parametrize("variant", TAKE_HALF)
+@pytest.mark.parametrize("variant", CACHES)
 def test_half_rows_are_saved_as_such_and_loaded_into_tables_of_both_types(variant: str, device: torch.device) -> None:
     steady, resumed = trained(variant, device, tables=MIXED), started(variant, device, tables=MIXED)
     saved = steady.state_dict()
@@ -131,7 +114,7 @@ def test_half_rows_are_saved_as_such_and_loaded_into_tables_of_both_types(varian
         for seed in range(10, 13):
             train(system, ragged(seed, MIXED), seed)
     assert_same(snapshot(resumed), snapshot(steady), within=10 * repeatable(device))
-    single = started(variant, device, seed=5)
+    single = started(variant, device, tables=SINGLE, seed=5)
     fine = snapshot(single)
     single.load_state_dict(steady.state_dict())
     assert_same(snapshot(single), snapshot(steady))
@@ -139,33 +122,6 @@ def test_half_rows_are_saved_as_such_and_loaded_into_tables_of_both_types(varian
     halves = {f"{name}.weight" for name in HALF}
     rounded = {name: value.half().float() if name in halves else value for name, value in fine.items()}
     assert_same(snapshot(steady), rounded)
-
-
-@pytest.mark.parametrize("variant", ["full_gpu", "cpu_embeddings", *(name for name in UVM if "fbgemm" in name)])
-def test_half_rows_take_half_the_bytes(variant: str, device: torch.device) -> None:
-    system = started(variant, device, tables=MIXED)
-    anatomy = system.memory()
-    where = Tier.DEVICE if variant == "full_gpu" else Tier.HOST
-    assert anatomy[where, MemoryUse.ROWS] == 2 * (41 * 16 + 29 * 8 + 1 * 4) + 4 * (7 * 4 + 23 * 16)
-    assert system.spec.row_bytes == anatomy[where, MemoryUse.ROWS]
-    assert sum(n for (_, purpose), n in anatomy.items() if purpose is MemoryUse.STATE) == 4 * (41 + 29 + 1 + 7 + 23)
-
-
-@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
-@pytest.mark.parametrize("kind", KINDS)
-@by_ratio
-def test_weighted_batches_train_as_plain_torch(
-    variant: str, kind: OptimizerKind, ratio: float, device: torch.device
-) -> None:
-    system = started(variant, device, kind, tables=SINGLE, weighted=True, budget=CacheRatio(ratio=ratio))
-    plain = PlainTraining(SINGLE, optimizer(kind))
-    train_beside(system, plain, [ragged(seed, SINGLE, weighted=True) for seed in range(6)], within=TOLERANCE[kind])
-    system.flush()
-    assert_rows_match(system, plain, within=TOLERANCE[kind])
-    batch = ragged(99, SINGLE, weighted=True)
-    torch.testing.assert_close(evaluate(system, batch), plain.pooled(batch).float(), rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match="weights"):
-        system(on_its_side(system, ragged(0, SINGLE)))
 
 
 def gradient_of_weights(plain: PlainTraining, batch: KeyedJaggedTensor, gradients: dict[str, Tensor]) -> Tensor:
@@ -184,10 +140,10 @@ def gradient_of_weights(plain: PlainTraining, batch: KeyedJaggedTensor, gradient
     return weights.grad
 
 
-@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
+@pytest.mark.parametrize("variant", CACHES)
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "fp16 among fp32"])
 def test_gradient_arrives_at_the_weights(variant: str, mixed: bool, device: torch.device) -> None:
-    """Whatever the order of keys, and features of no table among them."""
+    """Whatever the order of keys, and features of no table among them; batches without weights are refused."""
     tables = tuple(t for t in MIXED if t.name != "words") if mixed else SINGLE
     system = started(variant, device, tables=tables, weighted=True)
     plain = PlainTraining(tables, optimizer(ADAGRAD))
@@ -204,3 +160,6 @@ def test_gradient_arrives_at_the_weights(variant: str, mixed: bool, device: torc
         assert weights.grad is not None
         torch.testing.assert_close(weights.grad, expected, rtol=1e-4, atol=1e-4 if not mixed else 2e-2)
         plain.step(drawn, upstream)
+    assert_rows_match(system, plain, within=TOLERANCE[ADAGRAD] if not mixed else 2e-2)
+    with pytest.raises(ValueError, match="weights"):
+        system(on_its_side(system, ragged(0, tables)))

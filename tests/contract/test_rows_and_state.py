@@ -81,8 +81,7 @@ def test_loaded_rows_are_looked_up_at_once_even_if_old_ones_were_cached(variant:
         pooled = system(on_its_side(system, batch)).to_dict()
     for t in TABLES:
         for name in t.feature_names:
-            bag = lengths[name].clamp(max=1) if t.name == "words" else lengths[name]  # words pools by mean
-            assert torch.equal(pooled[name].cpu(), 2.0 * bag.float()[:, None].expand(-1, t.embedding_dim))
+            assert torch.equal(pooled[name].cpu(), 2.0 * lengths[name].float()[:, None].expand(-1, t.embedding_dim))
 
 
 @by_variant
@@ -108,7 +107,7 @@ def test_rows_are_read_in_the_order_asked_and_belong_to_the_caller(variant: str,
     rows.state["sum"].fill_(9.0)
     assert_same(snapshot(system), before)
     none = system.read_rows("words", ids[:0])
-    assert (none.weights.shape, none.state["sum"].shape) == ((0, 8), (0,))
+    assert (none.weights.shape, none.state["sum"].shape) == ((0, 16), (0,))
 
 
 @by_variant
@@ -128,9 +127,9 @@ def test_rows_outside_a_table_or_of_another_shape_are_refused_and_change_nothing
     for rows in (
         Rows(torch.ones(2, 1)),
         Rows(torch.ones(2, 4)),
-        Rows(torch.ones(2, 8), {"sum": torch.ones(1)}),
-        Rows(torch.ones(2, 8), {"sum": torch.ones(2, 8)}),
-        Rows(torch.ones(2, 8), {"momentum": torch.ones(2, 8)}),
+        Rows(torch.ones(2, 16), {"sum": torch.ones(1)}),
+        Rows(torch.ones(2, 16), {"sum": torch.ones(2, 16)}),
+        Rows(torch.ones(2, 16), {"momentum": torch.ones(2, 16)}),
     ):
         with pytest.raises(ValueError, match="words"):
             system.load_rows("words", 3, rows)
@@ -176,7 +175,7 @@ def test_state_that_does_not_fit_is_refused_by_key(variant: str, device: torch.d
     system = trained(variant, device)
     saved = system.state_dict()
     before = snapshot(system)
-    for entry, shape in (("weight", (28, 8)), ("weight", (29, 4)), ("sum", (1,)), ("sum", (28,)), ("sum", (29, 8))):
+    for entry, shape in (("weight", (28, 16)), ("weight", (29, 4)), ("sum", (1,)), ("sum", (28,)), ("sum", (29, 16))):
         with pytest.raises(RuntimeError, match=f"words.{entry} has shape"):
             system.load_state_dict({**saved, f"embedding_bags.words.{entry}": torch.ones(shape)})
     for entry in ("weight", "sum"):

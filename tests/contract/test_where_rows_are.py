@@ -3,13 +3,21 @@
 import pytest
 import torch
 from plain_training import PlainTraining
-from scenes import CACHES, EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, train
+from scenes import CACHES, EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, table, train
 
 from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Tier
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
-ROWS_BYTES = sum(4 * t.num_embeddings * t.embedding_dim for t in TABLES)
 ROWS = sum(t.num_embeddings for t in TABLES)
+ROWS_BYTES = 4 * 16 * ROWS
+WIDTHS = (
+    table("users", 41, 16),
+    table("colours", 7, 4),
+    table("words", 29, 8),
+    table("one", 1, 4),
+    table("shops", 23, 16),
+)
+"""Our cache takes several widths, and has a cache for each."""
 
 
 def bytes_of(system: EmbeddingSystem, purpose: MemoryUse) -> dict[Tier, int]:
@@ -35,12 +43,12 @@ def test_systems_without_a_cache_of_ours_keep_each_row_once(
 def test_cache_keeps_all_rows_on_the_host_and_its_slots_on_the_device(
     variant: str, kind: OptimizerKind, device: torch.device
 ) -> None:
-    system = build(variant, device=device, kind=kind, budget=CacheRatio(ratio=0.25))
-    # users + shops: 64 rows of 16; colours + one_row: 8 rows of 4; words: 29 rows of 8
+    system = build(variant, device=device, kind=kind, tables=WIDTHS, budget=CacheRatio(ratio=0.25))
+    # users + shops: 64 rows of 16; colours + one: 8 rows of 4; words: 29 rows of 8
     slots = {16: 16, 4: 2, 8: 7}
     state = 4 if kind is ADAGRAD else 0
     assert bytes_of(system, MemoryUse.ROWS) == {
-        Tier.HOST: ROWS_BYTES,
+        Tier.HOST: 4 * (64 * 16 + 8 * 4 + 29 * 8),
         Tier.DEVICE: sum(4 * dim * n for dim, n in slots.items()),
     }
     on_both = {Tier.HOST: state * ROWS, Tier.DEVICE: state * sum(slots.values())}

@@ -1,5 +1,6 @@
 """What the contract's values refuse and compute."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -71,7 +72,10 @@ def test_tables_that_no_system_can_have_are_refused(tables: tuple[EmbeddingBagCo
         ((config(), config(name="u")), {}, "used twice: f"),
         ((config(feature_names=["f", "f"]),), {}, "used twice: f"),
         ((config(embedding_dim=6),), {}, "6 is not a multiple of 4"),
-        ((config(pooling=PoolingType.NONE),), {}, "use SUM or MEAN"),
+        ((config(pooling=PoolingType.NONE),), {}, "use SUM"),
+        ((config(pooling=PoolingType.MEAN),), {}, "table t: .* pools rows by their sum, use SUM"),
+        ((config(), table("narrow", 3, 4)), {}, "takes tables of one width"),
+        ((config(), table("half", 3, 4, half=True)), {}, "keeps rows in float32: change the data_type of half"),
         ((config(),), {"weight_decay": 0.1}, "no weight decay"),
         ((config(),), {"max_gradient": 1.0}, "cuts no gradient"),
     ],
@@ -82,4 +86,6 @@ def test_systems_refuse_what_only_torchrecs_modules_take(
     asked = replace(spec(*tables), optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1, **optimizer))
     for system in (ReferenceSystem, FullGPU):
         found = system.support(asked)
-        assert (found.verdict, complaint in found.reason) == (Verdict.UNSUPPORTED, True)
+        assert found.verdict is Verdict.UNSUPPORTED
+        assert re.search(complaint, found.reason)
+        assert "takes no per-sample weights" in system.support(replace(asked, weighted=True)).reason

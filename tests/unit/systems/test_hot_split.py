@@ -9,7 +9,7 @@ from systems.reference import ReferenceSystem
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.unit.systems.specs import spec
 
-A, B = table("a", 5, 4), table("b", 3, 8, "b1", "b2")
+A, B = table("a", 5, 4), table("b", 3, 4, "b1", "b2")
 FREQUENCIES = {"a": [0, 7, 7, 100, 2], "b": [7, 50, 0]}
 ADAGRAD = OptimizerKind.ADAGRAD
 
@@ -28,13 +28,13 @@ def setting(**choices: object) -> SystemSpec:
         ({"ratio": 5 / 8}, {"a": [1, 2, 3], "b": [0, 1]}),
         ({"ratio": 1.0}, {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2]}),
         # as many as fit so many bytes, their state included
-        ({"total_bytes": 32}, {"a": [3], "b": []}),
-        ({"total_bytes": 48}, {"a": [3], "b": [1]}),
-        ({"total_bytes": 79}, {"a": [1, 3], "b": [1]}),
-        ({"total_bytes": 80}, {"a": [1, 2, 3], "b": [1]}),
+        ({"total_bytes": 16}, {"a": [3], "b": []}),
+        ({"total_bytes": 47}, {"a": [3], "b": [1]}),
+        ({"total_bytes": 48}, {"a": [1, 3], "b": [1]}),
+        ({"total_bytes": 64}, {"a": [1, 2, 3], "b": [1]}),
         ({"total_bytes": 10_000}, {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2]}),
-        ({"total_bytes": 96, "kind": ADAGRAD}, {"a": [3], "b": [1]}),
-        ({"total_bytes": 95, "kind": ADAGRAD}, {"a": [3], "b": []}),
+        ({"total_bytes": 64, "kind": ADAGRAD}, {"a": [3], "b": [1]}),
+        ({"total_bytes": 63, "kind": ADAGRAD}, {"a": [3], "b": []}),
     ],
 )
 def test_most_frequent_rows_that_fit_are_hot(choices: dict[str, object], expected: dict[str, list[int]]) -> None:
@@ -45,8 +45,8 @@ def test_most_frequent_rows_that_fit_are_hot(choices: dict[str, object], expecte
 def test_every_row_is_on_one_side_and_its_place_is_an_index_on_the_host() -> None:
     system = HotSplit(setting(ratio=4 / 8))
     assert system.memory() == {
-        (Tier.DEVICE, MemoryUse.ROWS): 3 * 16 + 1 * 32,
-        (Tier.HOST, MemoryUse.ROWS): 2 * 16 + 2 * 32,
+        (Tier.DEVICE, MemoryUse.ROWS): 4 * 16,
+        (Tier.HOST, MemoryUse.ROWS): 4 * 16,
         (Tier.HOST, MemoryUse.INDEX): 4 * 8,
     }
     assert system.slots == 4
@@ -77,8 +77,7 @@ def test_cold_rows_are_missed_and_none_is_moved() -> None:
 def test_tables_wholly_on_one_side_train_beside_divided_ones(order: tuple[str, ...]) -> None:
     """fbgemm's CPU kernels must not take a table without rows on a side for a feature of its neighbour."""
     counts = {"all": [9, 9, 9], "none": [0, 0, 0, 0], "some": [9, 0, 9, 0, 0]}
-    dims = {"all": 8, "none": 16, "some": 4}
-    tables = [table(name, len(counts[name]), dims[name]) for name in order]
+    tables = [table(name, len(counts[name]), 8) for name in order]
     shared = spec(*tables, device="cpu", ratio=5 / 12, frequencies=counts)
     systems = HotSplit(shared), ReferenceSystem(shared)
     for system in systems:

@@ -1,17 +1,18 @@
-"""Which rank has which rows."""
+"""Which rank has which rows, and the sharded cache on one rank."""
 
 import pytest
 import torch
-from torchrec import EmbeddingBagConfig
 
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.sharded.collection import ShardedCachedEmbeddingBagCollection
 from systems.sharded.placement import Shard, expected_misses, place
+from systems.torchrec_uvm import _ensure_process_group
+from tests.contract.scenes import assert_same, ragged, snapshot, table, train
 
 
 def tables(**rows):
-    return [
-        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=count, embedding_dim=4)
-        for name, count in rows.items()
-    ]
+    return [table(name, count, 4) for name, count in rows.items()]
 
 
 def misses(**of_tables):
@@ -66,3 +67,14 @@ def test_expected_misses_are_those_of_a_simulated_stream():
     missed = sum(batch[batch >= 50].unique().numel() for batch in drawn) / 400
     assert float(found.sum()) == pytest.approx(missed, rel=0.02)
     assert float(found[:50].sum()) == 0
+
+
+def test_sharded_cache_takes_tables_of_several_widths_and_looks_up_what_the_cache_of_one_rank_does():
+    _ensure_process_group(torch.device("cpu"))
+    widths, sgd = (table("a", 30, 4), table("b", 20, 8)), SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5)
+    sharded = ShardedCachedEmbeddingBagCollection(widths, optimizer=sgd, cache_ratio=0.2, placement="rows")
+    alone = CachedEmbeddingBagCollection(widths, optimizer=sgd, cache_ratio=0.2)
+    for seed in range(4):
+        batch = ragged(seed, widths)
+        assert torch.equal(train(sharded, batch, seed), train(alone, batch, seed))
+    assert_same(snapshot(sharded), snapshot(alone))

@@ -10,13 +10,13 @@ from systems.unique_counter import UniqueCounter
 from tests.contract.scenes import batch_of, table
 from tests.unit.systems.specs import spec
 
-TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 8))
+TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 4))
 BATCH = batch_of({"b": [[1, 1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})
 
 
-def in_place(kind: OptimizerKind = OptimizerKind.SGD, *, half: bool = False) -> Counters:
+def in_place(kind: OptimizerKind = OptimizerKind.SGD) -> Counters:
     """Of uncached UVM, after a batch of 7 ids of 4 rows."""
-    counting = UniqueCounter((TABLES[0], table("b", 9, 8, half=half)))
+    counting = UniqueCounter(TABLES)
     counting.enabled = True
     counting.observe(BATCH)
     return counting.uncached_uvm(SparseOptimizer(kind=kind, lr=1.0))
@@ -31,12 +31,10 @@ def test_uncached_uvm_reads_every_occurrence_and_again_every_row_in_backward() -
         lookup_misses=7,
         rows_fetched=7 + 4,
         rows_written_back=4,
-        bytes_fetched=16 * (4 + 2) + 32 * (3 + 2),
-        bytes_written_back=16 * 2 + 32 * 2,
+        bytes_fetched=16 * (7 + 4),
+        bytes_written_back=16 * 4,
         per_table={"a": (2, 2), "b": (2, 2)},
     )
-    half = in_place(half=True)
-    assert (half.bytes_fetched, half.bytes_written_back) == (16 * (4 + 2) + 16 * (3 + 2), 16 * 2 + 16 * 2)
 
 
 def test_uncached_uvm_moves_state_with_a_row_unless_it_is_row_wise() -> None:
@@ -45,12 +43,12 @@ def test_uncached_uvm_moves_state_with_a_row_unless_it_is_row_wise() -> None:
         in_place(kind).bytes_fetched for kind in (OptimizerKind.SGD, OptimizerKind.ADAGRAD, OptimizerKind.ADAM)
     )
     assert plain is not None
-    assert (adagrad, adam) == (plain + 96, plain + 2 * 96)  # two rows of 16 B and two of 32 B
+    assert (adagrad, adam) == (plain + 64, plain + 2 * 64)  # four rows of 16 B
 
 
 def test_rows_pooled_on_the_host_are_all_missed_and_none_is_moved() -> None:
     system = CPUEmbeddings(spec(*TABLES, device="cpu", kind=OptimizerKind.ROWWISE_ADAGRAD))
-    assert system.memory() == {(Tier.HOST, MemoryUse.ROWS): 9 * 16 + 9 * 32, (Tier.HOST, MemoryUse.STATE): 18 * 4}
+    assert system.memory() == {(Tier.HOST, MemoryUse.ROWS): 18 * 16, (Tier.HOST, MemoryUse.STATE): 18 * 4}
     system.count_traffic(True)
     system(BATCH)
     assert system.counters() == Counters(
@@ -65,13 +63,13 @@ def test_rows_pooled_on_the_host_are_all_missed_and_none_is_moved() -> None:
     )
     beside = spec(*TABLES, device="cuda", total_bytes=1)  # a GPU, of which it takes no byte
     assert CPUEmbeddings.support(beside).verdict is Verdict.YES
-    assert CPUEmbeddings.required_bytes(beside) == {Tier.HOST: 9 * 16 + 9 * 32}
+    assert CPUEmbeddings.required_bytes(beside) == {Tier.HOST: 18 * 16}
     answer = CPUEmbeddings.support(spec(*TABLES, device="cuda", kind=OptimizerKind.ADAM))
     assert (answer.verdict, "Adam on a CPU" in answer.reason) == (Verdict.UNSUPPORTED, True)
 
 
 def test_no_embeddings_pools_zeros_whatever_was_loaded_and_the_model_around_it_trains() -> None:
-    system, dense = NoEmbeddings(spec(*TABLES, device="cpu", kind=OptimizerKind.ADAGRAD)), nn.Linear(16, 1)
+    system, dense = NoEmbeddings(spec(*TABLES, device="cpu", kind=OptimizerKind.ADAGRAD)), nn.Linear(12, 1)
     system.load_rows("a", 0, Rows(torch.ones(9, 4)))
     system.set_learning_rate(0.5)
     rows = system.read_rows("a", torch.tensor([0, 4, 4]))
@@ -79,7 +77,7 @@ def test_no_embeddings_pools_zeros_whatever_was_loaded_and_the_model_around_it_t
     assert rows.state["sum"].shape == (3, 4)
     pooled = system(BATCH)
     assert pooled.keys() == ["a1", "a2", "b"]
-    assert torch.equal(pooled.values(), torch.zeros(2, 16))
+    assert torch.equal(pooled.values(), torch.zeros(2, 12))
     dense(pooled.values()).sum().backward()
     assert dense.bias.grad is not None
     assert (system.memory(), NoEmbeddings.required_bytes(system.spec)) == ({}, {})

@@ -1,7 +1,6 @@
 """fbgemm's cache arithmetic on CUDA, by hand: nothing is built, so any machine can check it."""
 
 import pytest
-from torchrec import EmbeddingBagConfig
 
 from systems.contract import OptimizerKind, Tier
 from systems.fbgemm.uvm import FbgemmUVM, FbgemmUVMCaching, cache_sets, slot_bytes, uvm_required_bytes
@@ -13,76 +12,53 @@ LRU = {"policy": "lru", "memory": "host_mapped", "prefetch": "off"}
 LFU = {**LRU, "policy": "lfu"}
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
-WIDE = table("wide", 1000, 32)
-NARROW = table("narrow", 600, 8)
+ONE, OTHER = table("one", 1000, 32), table("other", 600, 32)
 
 LRU_SLOT = 4 * 32 + 8 + 8
 """A line of 32 floats, the row in it, its stamp."""
 
 
-def test_slot_is_as_wide_as_the_widest_table_that_shares_the_cache() -> None:
-    assert slot_bytes(spec(WIDE, NARROW, **LRU), (WIDE, NARROW)) == LRU_SLOT
-    assert slot_bytes(spec(WIDE, NARROW, **LRU), (NARROW,)) == 4 * 8 + 16
-    assert slot_bytes(spec(WIDE, **LFU), (WIDE,)) == LRU_SLOT - 8  # no stamp
-    assert slot_bytes(spec(WIDE, **{**LRU, "prefetch": "on"}), (WIDE,)) == LRU_SLOT + 4  # a lock
+def test_slot_has_a_stamp_for_lru_and_a_lock_for_prefetching() -> None:
+    assert slot_bytes(spec(ONE, OTHER, **LRU)) == LRU_SLOT
+    assert slot_bytes(spec(ONE, **LFU)) == LRU_SLOT - 8
+    assert slot_bytes(spec(ONE, **{**LRU, "prefetch": "on"})) == LRU_SLOT + 4
 
 
 @pytest.mark.parametrize("system", [FbgemmUVM, TorchrecUVM])
 def test_uvm_alone_needs_the_device_for_row_wise_state_only(system: type[FbgemmUVM]) -> None:
-    rows = 4 * (1000 * 32 + 600 * 8)
-    assert system.required_bytes(spec(WIDE, NARROW, **LRU)) == {Tier.DEVICE: 0, Tier.HOST: rows}
-    assert system.required_bytes(spec(WIDE, NARROW, kind=ADAGRAD, **LRU)) == {Tier.DEVICE: 4 * 1600, Tier.HOST: rows}
-    with_adam = system.required_bytes(spec(WIDE, NARROW, kind=OptimizerKind.ADAM, **LRU))
+    rows = 4 * 1600 * 32
+    assert system.required_bytes(spec(ONE, OTHER, **LRU)) == {Tier.DEVICE: 0, Tier.HOST: rows}
+    assert system.required_bytes(spec(ONE, OTHER, kind=ADAGRAD, **LRU)) == {Tier.DEVICE: 4 * 1600, Tier.HOST: rows}
+    with_adam = system.required_bytes(spec(ONE, OTHER, kind=OptimizerKind.ADAM, **LRU))
     assert with_adam == {Tier.DEVICE: 0, Tier.HOST: 3 * rows}
 
 
 @pytest.mark.parametrize("system", [FbgemmUVMCaching, TorchrecUVMCaching])
 def test_least_of_a_cache_is_its_index_and_one_set_of_32_slots(system: type[FbgemmUVMCaching]) -> None:
     def on_device(**parameters: str) -> int:
-        return system.required_bytes(spec(WIDE, NARROW, **parameters))[Tier.DEVICE]
+        return system.required_bytes(spec(ONE, OTHER, **parameters))[Tier.DEVICE]
 
     assert on_device(**LRU) == 4 * 1600 + 32 * LRU_SLOT
     assert on_device(**LFU) == 4 * 1600 + 8 * 1600 + 8 + 32 * (LRU_SLOT - 8)
-    on_cpu = system.required_bytes(spec(WIDE, device="cpu", kind=ADAGRAD, **LRU))
+    on_cpu = system.required_bytes(spec(ONE, device="cpu", kind=ADAGRAD, **LRU))
     assert on_cpu == {Tier.HOST: 4 * 32 * 1000 + 4 * 1000}
-
-
-@pytest.mark.parametrize(
-    ("other", "row"), [(table("mean", 400, 8, mean=True), 4 * 8), (table("half", 400, 32, half=True), 2 * 32)]
-)
-def test_each_pooling_and_type_of_rows_has_a_cache_of_its_own(other: EmbeddingBagConfig, row: int) -> None:
-    needed = uvm_required_bytes(spec(WIDE, other, kind=ADAGRAD, **LRU), caching=True)
-    assert needed[Tier.DEVICE] == 4 * 1400 + 4 * 1400 + 32 * LRU_SLOT + 32 * (row + 16)
-    assert needed[Tier.HOST] == 4 * 32 * 1000 + row * 400
 
 
 @pytest.mark.parametrize(("ratio", "sets"), [(0.001, 1), (0.032, 1), (0.033, 2), (0.5, 16), (1.0, 32)])
 def test_sets_of_a_ratio_are_rounded_up_to_whole_sets(ratio: float, sets: int) -> None:
-    assert cache_sets(spec(WIDE, ratio=ratio, **LRU), (WIDE,)) == sets
+    assert cache_sets(spec(ONE, ratio=ratio, **LRU)) == sets
 
 
 @pytest.mark.parametrize("parameters", [LRU, LFU], ids=["lru", "lfu"])
 def test_byte_budget_buys_whole_sets_and_not_a_byte_too_many(parameters: dict[str, str]) -> None:
     def sets(total_bytes: int) -> int:
-        return cache_sets(spec(WIDE, total_bytes=total_bytes, **parameters), (WIDE,))
+        return cache_sets(spec(ONE, total_bytes=total_bytes, **parameters))
 
-    one_set = 32 * slot_bytes(spec(WIDE, **parameters), (WIDE,))
-    least = uvm_required_bytes(spec(WIDE, **parameters), caching=True)[Tier.DEVICE]
+    one_set = 32 * slot_bytes(spec(ONE, **parameters))
+    least = uvm_required_bytes(spec(ONE, **parameters), caching=True)[Tier.DEVICE]
     for more in (0, 1, 7):
         assert (sets(least + more * one_set), sets(least + (more + 1) * one_set - 1)) == (1 + more, 1 + more)
     assert sets(10**12) == 32  # 1,024 slots for 1,000 rows
-
-
-@pytest.mark.parametrize("rows_of_the_wide_table", [1, 400, 100_000])
-@pytest.mark.parametrize("extra", [0, 50_000, 1_000_000])
-def test_caches_of_several_poolings_stay_within_one_byte_budget(rows_of_the_wide_table: int, extra: int) -> None:
-    tables = table("wide", rows_of_the_wide_table, 256), table("mean", 5_000, 4, mean=True)
-    least = uvm_required_bytes(spec(*tables, kind=ADAGRAD, **LRU), caching=True)[Tier.DEVICE]
-    given = spec(*tables, kind=ADAGRAD, total_bytes=least + extra, **LRU)
-    sets = [cache_sets(given, (one,)) for one in tables]
-    slots = sum(32 * count * slot_bytes(given, (one,)) for count, one in zip(sets, tables, strict=True))
-    assert slots + 4 * given.rows + given.state_bytes <= least + extra
-    assert min(sets) >= 1
 
 
 @pytest.mark.parametrize("rows", [1, 31, 32, 33, 999, 12_345_678])
@@ -93,6 +69,6 @@ def test_load_factor_that_torchrec_is_given_makes_the_sets_that_fbgemm_is_given(
     wanted = min(sets, -(-rows // 32))
     least = uvm_required_bytes(spec(wide, **LRU), caching=True)[Tier.DEVICE]
     given = spec(wide, total_bytes=least + (sets - 1) * 32 * LRU_SLOT, **LRU)
-    assert cache_sets(given, (wide,)) == wanted
-    load_factor = min(1.0, 32 * cache_sets(given, (wide,)) / given.rows)
+    assert cache_sets(given) == wanted
+    load_factor = min(1.0, 32 * cache_sets(given) / given.rows)
     assert (int(rows * load_factor) + 31) // 32 == wanted

@@ -1,7 +1,8 @@
-"""Rows in RocksDB: what was written last is read, however it came in; its memory is the budget's; a full drive."""
+"""Rows on a drive, in mapped files and in RocksDB: read as last written, memory as budgeted, no file left behind."""
 
 import errno
 import gc
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ import torch
 
 from systems.contract import HostBytes, MemoryUse, OptimizerKind, Rows, Tier, Verdict
 from systems.fbgemm.tbe_system import FullRAM
+from systems.mapped_table import MappedTable
 from systems.rocksdb_table import RocksDBTable
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.rocksdb_table.system import _STEP_BYTES
@@ -24,6 +26,51 @@ from tests.unit.systems.specs import spec
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize("system", [MappedTable, RocksDBTable])
+def test_rows_ask_for_a_drive_and_a_cpu(system: type[MappedTable | RocksDBTable]) -> None:
+    setting = spec(table("a", 100, 4), device="cuda", kind=OptimizerKind.ADAGRAD)
+    room = 1.0 if system is MappedTable else 1.5  # RocksDB compacts
+    assert system.required_bytes(setting) == {Tier.DISK: room * 2 * 100 * 4 * 4}
+    assert system.support(setting).verdict is Verdict.UNSUPPORTED
+
+
+def test_mapped_rows_and_state_lie_in_the_files_one_table_after_the_other(directory: Path) -> None:
+    a, b = table("a", 3, 4), table("b", 2, 4)
+    system = MappedTable(spec(a, b, device="cpu", kind=OptimizerKind.ROWWISE_ADAGRAD))
+    system.load_rows("b", 1, Rows(torch.arange(4.0)[None], {"sum": torch.tensor([5.0])}))
+    (rows,), (state,) = directory.rglob("weights"), directory.rglob("momentum1")
+    assert np.fromfile(rows, np.float32).tolist() == [0.0] * 16 + list(range(4))
+    assert np.fromfile(state, np.float32).tolist() == [0, 0, 0, 0, 5]
+    assert system.memory() == {(Tier.DISK, MemoryUse.ROWS): 20 * 4, (Tier.DISK, MemoryUse.STATE): 5 * 4}
+
+
+def test_a_mapped_table_takes_its_files_and_no_memory(directory: Path) -> None:
+    def own_bytes() -> int:
+        pages = Path("/proc/self/statm").read_text().split()
+        return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")  # resident, without files
+
+    before = own_bytes()
+    system = MappedTable(spec(table("large", 500_000, 128), device="cpu"))
+    assert sum(file.stat().st_blocks * 512 for file in directory.rglob("weights")) >= 256_000_000
+    assert own_bytes() - before < 64 << 20
+    del system
+    assert not list(directory.iterdir())
+
+
+def test_full_drive_is_an_error_of_building_mapped_files_and_leaves_nothing(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        MappedTable(spec(*UNIFORM, device="cpu"))
+    assert caught.value.errno == errno.ENOSPC
+    del caught
+    assert not list(directory.iterdir())
 
 
 @pytest.fixture
@@ -67,7 +114,7 @@ def test_records_loaded_in_pieces_are_one_table_file(store: RocksDBStore, tmp_pa
     assert len(list((tmp_path / "rows").glob("*.sst"))) == 1
 
 
-def test_full_drive_is_an_oserror(store: RocksDBStore) -> None:
+def test_drive_that_rocksdb_fills_is_an_oserror(store: RocksDBStore) -> None:
     class Full:
         def write(self, batch: object) -> None:
             raise Exception("IO error: No space left on device: While appending to file: rows/000009.sst")  # noqa: TRY002 - rocksdict's own
@@ -79,7 +126,7 @@ def test_full_drive_is_an_oserror(store: RocksDBStore) -> None:
     store._rocksdb = rocksdb
 
 
-def test_trains_bitwise_as_all_rows_in_ram_while_its_pool_grows() -> None:
+def test_rocksdb_trains_bitwise_as_all_rows_in_ram_while_its_pool_grows() -> None:
     large = table("large", 20_000, 8)
     ours, theirs = (system(spec(large, device="cpu", ratio=1.0)) for system in (RocksDBTable, FullRAM))
     rows = Rows(torch.randn(20_000, 8, generator=torch.Generator().manual_seed(0)))
@@ -91,7 +138,7 @@ def test_trains_bitwise_as_all_rows_in_ram_while_its_pool_grows() -> None:
     assert torch.equal(snapshot(ours)["large.weight"], snapshot(theirs)["large.weight"])
 
 
-def test_pools_and_rocksdb_share_the_budget() -> None:
+def test_pool_and_rocksdb_share_the_budget() -> None:
     budget = 64 << 20
     setting = replace(spec(table("large", 50_000, 32), device="cpu"), budget=HostBytes(total_bytes=budget))
     system = RocksDBTable(setting)
@@ -104,7 +151,7 @@ def test_pools_and_rocksdb_share_the_budget() -> None:
     assert held[1][0] >= 30_000 * 32 * 4 > held[0][0]
 
 
-def test_files_are_gone_with_the_system(directory: Path) -> None:
+def test_files_of_rocksdb_are_gone_with_the_system(directory: Path) -> None:
     system = RocksDBTable(spec(*UNIFORM, device="cpu"))
     train(system, ragged(0, UNIFORM))
     assert list(directory.rglob("CURRENT"))
@@ -120,9 +167,3 @@ def test_second_look_up_before_backward_is_refused() -> None:
         system(ragged(1, UNIFORM))
     pooled.sum().backward()
     system(ragged(1, UNIFORM))
-
-
-def test_it_asks_for_a_drive_with_room_for_compaction_and_a_cpu() -> None:
-    setting = spec(table("a", 100, 4), device="cuda", kind=OptimizerKind.ADAGRAD)
-    assert RocksDBTable.required_bytes(setting)[Tier.DISK] >= 2 * 100 * 4 * 4
-    assert RocksDBTable.support(setting).verdict is Verdict.UNSUPPORTED
