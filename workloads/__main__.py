@@ -132,11 +132,10 @@ def describe_command(
         str | None, typer.Option(help="Describe this synthetic stream instead, as in criteo_kaggle; needs --rows.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples per batch of the working sets.")] = 2048,
     rows: Annotated[int | None, typer.Option(min=1, help="Leading rows of each split to read; default: all.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic stream.")] = 0,
 ) -> None:
-    """Show rows, click rate, table sizes, skew and working sets of a dataset.
+    """Show rows, click rate, table sizes and skew of a dataset.
 
     For example:
 
@@ -149,7 +148,7 @@ def describe_command(
     from workloads.describe import describe_rows
 
     try:
-        describe_rows(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed, as_json=as_json)
+        describe_rows(folder, synthetic, rows=rows, seed=seed, as_json=as_json)
     except DataError as error:
         raise _failed(error) from error
 

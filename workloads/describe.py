@@ -1,4 +1,4 @@
-"""Statistics that `python -m workloads describe` prints: sizes, skew and working sets of a dataset's rows."""
+"""Statistics that `python -m workloads describe` prints: sizes, click rates and skew of a dataset's rows."""
 
 import json
 import logging
@@ -25,14 +25,12 @@ Source = PreparedWorkload | SyntheticWorkload
 
 TOP_SHARES = (0.001, 0.01, 0.05, 0.1)
 """Shares of the ids seen whose accesses are summed."""
-WINDOWS = (1, 4, 16, 64)
-"""Lengths of windows in batches."""
+READ_ROWS = 2048
+"""Rows read at a time; those of a synthetic stream come in batches of so many."""
 ALL_TABLES = "all tables"
 
 
-def describe_rows(
-    folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int, as_json: bool
-) -> None:
+def describe_rows(folder: Path | None, synthetic: str | None, *, rows: int | None, seed: int, as_json: bool) -> None:
     """Print a description; arguments are the options of `python -m workloads describe`.
 
     Raises:
@@ -49,47 +47,43 @@ def describe_rows(
     elif rows is None:
         raise DataError(f"--synthetic {synthetic} needs --rows: a whole epoch is long, as in --rows 1000000")
     else:
-        source = SyntheticWorkload.create(str(synthetic), batch_size=batch_size, seed=seed)
+        source = SyntheticWorkload.create(str(synthetic), batch_size=READ_ROWS, seed=seed)
     with Shown() as shown:
-        tables = describe(source, batch_size=batch_size, rows=rows, shown=shown)
+        tables = describe(source, rows=rows, shown=shown)
     if as_json:
         records = {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()}
         Console(soft_wrap=True, markup=False, highlight=False).print(json.dumps(records))
     else:
-        _show(source, tables, batch_size=batch_size)
+        _show(source, tables)
 
 
-def describe(source: Source, *, batch_size: int, rows: int | None, shown: Shown) -> dict[str, pd.DataFrame]:
+def describe(source: Source, *, rows: int | None, shown: Shown) -> dict[str, pd.DataFrame]:
     """Read a dataset once, training first.
 
-    Memory: about 12 B per row of all tables, and a batch.
+    Memory: about 8 B per row of all tables, and a batch.
 
     Args:
         source: Rows in the order of time.
-        batch_size: Samples per batch of the working sets.
         rows: Leading rows of each split to read; None: all.
         shown: Told of progress.
 
     Returns:
-        `splits`, `tables` (all together, then each) and `windows`. Shares are missing where they do not apply.
+        `splits`, and `tables`: all together, then each. Shares are missing where they do not apply.
 
     Raises:
         DataError: there is no training row to read, or an id is outside its table.
     """
     counts = [np.zeros(count, np.int64) for _, count in source.tables]
-    sets = WorkingSets([count.size for count in counts])
     splits = []
     for split in Split:
         held = source.batches(split) * source.batch_size
         limit = held if rows is None else min(rows, held)
         samples = positives = accesses = unseen = 0
-        for batch in _batches(source, split, limit, batch_size):
+        for batch in _batches(source, split, limit):
             ids = [table.values().numpy() for table in batch.features.to_dict().values()]
             if split is Split.TRAIN:
                 for found, seen in zip(ids, counts, strict=True):
                     np.add.at(seen, found, 1)
-                if len(batch.labels) == batch_size:
-                    sets.access(ids)
             else:
                 unseen += sum(int(np.count_nonzero(seen[found] == 0)) for found, seen in zip(ids, counts, strict=True))
             accesses += sum(found.size for found in ids)
@@ -97,7 +91,7 @@ def describe(source: Source, *, batch_size: int, rows: int | None, shown: Shown)
             positives += int(batch.labels.sum())
             shown(f"reading {split}", samples, limit)
         if split is Split.TRAIN and not samples:
-            raise DataError(f"{source.name}: no training row to read: raise --rows, or lower --batch-size")
+            raise DataError(f"{source.name}: no training row to read: raise --rows to at least {READ_ROWS:,}")
         splits.append(
             {
                 "split": split.value,
@@ -107,18 +101,14 @@ def describe(source: Source, *, batch_size: int, rows: int | None, shown: Shown)
                 "unseen_share": None if split is Split.TRAIN else _share(unseen, accesses),
             }
         )
-    return {
-        "splits": pd.DataFrame(splits),
-        "tables": _tables(source.tables, counts),
-        "windows": pd.DataFrame(sets.figures()),
-    }
+    return {"splits": pd.DataFrame(splits), "tables": _tables(source.tables, counts)}
 
 
-def _batches(source: Source, split: Split, limit: int, batch_size: int) -> Iterator[Batch]:
+def _batches(source: Source, split: Split, limit: int) -> Iterator[Batch]:
     """The first `limit` rows of a split in order; a synthetic stream gives full batches only."""
     if isinstance(source, SyntheticWorkload):
-        return (source.batch(index, split) for index in range(limit // batch_size))
-    return (source.rows(start, min(start + batch_size, limit), split) for start in range(0, limit, batch_size))
+        return (source.batch(index, split) for index in range(limit // READ_ROWS))
+    return (source.rows(start, min(start + READ_ROWS, limit), split) for start in range(0, limit, READ_ROWS))
 
 
 def _tables(tables: Sequence[tuple[str, int]], counts: Sequence[Ints]) -> pd.DataFrame:
@@ -149,54 +139,10 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-class WorkingSets:
-    """Distinct rows over all tables in windows of so many consecutive batches as `WINDOWS` says.
-
-    The windows of one length are aligned and do not overlap, and only full windows count. Memory: 4 B per row.
-    """
-
-    def __init__(self, table_rows: Sequence[int]) -> None:
-        self._last_batch = [np.full(rows, -1, np.int32) for rows in table_rows]
-        self._accesses: list[int] = []  # by batch
-        self._new: list[list[int]] = []  # rows of each batch that are new in its window, by length of the window
-
-    def access(self, ids: Sequence[Ints]) -> None:
-        """Take the ids of the next batch, int64 `[n]` for each table."""
-        batch = len(self._accesses)
-        new = [0] * len(WINDOWS)
-        for mine, last in zip(ids, self._last_batch, strict=True):
-            rows = np.unique(mine)
-            before = last[rows]
-            last[rows] = batch
-            for place, length in enumerate(WINDOWS):
-                new[place] += int(np.count_nonzero(before < batch - batch % length))
-        self._accesses.append(sum(mine.size for mine in ids))
-        self._new.append(new)
-
-    def figures(self) -> list[dict[str, float | None]]:
-        """The working sets so far, shortest windows first; only lengths of which the stream has a full window."""
-        made: list[dict[str, float | None]] = []
-        for place, length in enumerate(WINDOWS):
-            full = len(self._accesses) // length
-            if full == 0:
-                break
-            distinct = np.reshape([new[place] for new in self._new[: full * length]], (full, length)).sum(axis=1)
-            made.append(
-                {
-                    "batches": length,
-                    "windows": full,
-                    "mean_distinct": float(distinct.mean()),
-                    "max_distinct": int(distinct.max()),
-                    "unique_share": _share(int(distinct.sum()), sum(self._accesses[: full * length])),
-                }
-            )
-        return made
-
-
-def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int) -> None:
+def _show(source: Source, found: Mapping[str, pd.DataFrame]) -> None:
     """Print a description within 80 columns."""
     console = Console(markup=False, highlight=False)
-    splits, tables, windows = found["splits"], found["tables"].set_index("table"), found["windows"]
+    tables = found["tables"].set_index("table")
     kind = "synthetic stream" if isinstance(source, SyntheticWorkload) else "prepared data"
     console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
 
@@ -207,16 +153,11 @@ def _show(source: Source, found: Mapping[str, pd.DataFrame], *, batch_size: int)
         console.print(note, style="dim")
 
     unseen = "unseen: share of accesses to rows not accessed in the training rows read"
-    show("Splits", splits.set_index("split"), unseen)
+    show("Splits", found["splits"].set_index("split"), unseen)
     tops = [f"top_{100 * share:g}" for share in TOP_SHARES]
     show("Tables (training rows read)", tables.drop(columns=tops), "distinct: ids seen")
     top = "top: share of accesses to so many per cent of the ids seen, the most frequent, rounded up to whole ids"
     show("Skew (training rows read)", tables[tops], top)
-    if windows.empty:
-        console.print(f"\nNo working set: the training rows read do not fill a batch of {batch_size:,}", soft_wrap=True)
-    else:
-        sets = f"distinct rows of all tables in full windows of so many batches of {batch_size:,}; unique: the same "
-        show("Working set (training rows read)", windows.set_index("batches"), f"{sets}over accesses")
     console.print("\nMisses of LRU caches of every size: python -m suite curves", soft_wrap=True)
 
 

@@ -114,9 +114,7 @@ RULES: dict[str, Rule] = {
     "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
     "python -m workloads describe --synthetic criteo_kaggle@growth --rows 1000000": Run(swap=ROWS, says="8,192"),
-    "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
-        swap=ROWS, says="8,192"
-    ),
+    "python -m workloads describe --synthetic avazu@drift --rows 1000000 --seed 1": Run(swap=ROWS, says="8,192"),
     # simulation
     "python -m suite simulate --workload criteo_kaggle --cache-ratio 0.001:0.5": Run(
         add="--scale smoke --batches 6 --points 2 --policies freq_cache,lru", says="belady"

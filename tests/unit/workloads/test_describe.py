@@ -6,25 +6,17 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from workloads import progress
 from workloads.__main__ import app
-from workloads.describe import ALL_TABLES, WINDOWS, WorkingSets
+from workloads.describe import ALL_TABLES, READ_ROWS
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
-
-TABLES = (5, 30)
 
 
 def run(*words):
     return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
-
-
-def flat(text):
-    return " ".join(text.split())
 
 
 def prepared(tmp_path, dataset, source):
@@ -40,7 +32,7 @@ def described(*words):
     return json.loads(result.stdout)
 
 
-def assert_describes(found, raw, names, *, batch_size):
+def assert_describes(found, raw, names):
     """The description of prepared rows is that of the raw ones, in the order of time."""
     labels = raw["label"].astype(int)
     stops = np.cumsum([split["rows"] for split in found["splits"]])
@@ -56,10 +48,6 @@ def assert_describes(found, raw, names, *, batch_size):
         tops = [expected[: -(-len(expected) * thousandths // 1000)].sum() for thousandths in (1, 10, 50, 100)]
         shares = [table[name] for name in ("top_0.1", "top_1", "top_5", "top_10")]
         assert shares == pytest.approx(np.array(tops) / expected.sum())
-    batches = [train[start : start + batch_size] for start in range(0, len(train) - batch_size + 1, batch_size)]
-    unique = np.mean([sum(batch[name].nunique() for name in names) for batch in batches])
-    assert found["windows"][0]["mean_distinct"] == pytest.approx(unique)
-    assert found["windows"][0]["unique_share"] == pytest.approx(unique / (batch_size * len(names)))
     test = raw[stops[1] :]
     unseen = np.mean([~test[name].isin(set(train[name])) for name in names])
     assert found["splits"][2]["unseen_share"] == pytest.approx(unseen)
@@ -87,11 +75,11 @@ def raw_rows(file):
 
 def test_figures_of_prepared_rows_equal_those_of_the_raw_file(folder):
     raw, names = raw_rows(folder.parent / "train.txt")
-    assert_describes(described(folder, "--batch-size", 64), raw, names, batch_size=64)
+    assert_describes(described(folder), raw, names)
 
 
 def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):
-    result = run("describe", folder, "--batch-size", 64)
+    result = run("describe", folder)
     assert result.exit_code == 0, result.output
     assert "criteo_kaggle: prepared data, 26 tables" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -100,10 +88,9 @@ def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):
 
 
 def test_limit_takes_leading_rows(folder):
-    found = described(folder, "--batch-size", 64, "--rows", 100)
+    found = described(folder, "--rows", 100)
     assert [(split["rows"], split["rows_read"]) for split in found["splits"]] == [(600, 100), (50, 50), (50, 50)]
     assert {table["accesses"] for table in found["tables"][1:]} == {100}
-    assert [window["windows"] for window in found["windows"]] == [1]
 
 
 def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
@@ -111,7 +98,6 @@ def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
     result = run("describe", folder)
     assert "reading train: 600 of 600, 100%" in result.stderr
     assert "\x1b" not in result.output
-    assert "do not fill a batch of 2,048" in flat(result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +109,7 @@ def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
         (("foreign",), "foreign holds no prepared dataset"),
         (("--synthetic", "avazu"), "--synthetic avazu needs --rows"),
         (("--synthetic", "movies", "--rows", "9"), "unknown dataset 'movies'"),
-        (("--synthetic", "avazu", "--rows", "9"), "raise --rows, or lower --batch-size"),
+        (("--synthetic", "avazu", "--rows", "9"), "no training row to read: raise --rows to at least 2,048"),
     ],
 )
 def test_user_errors_exit_2_with_a_sentence_and_no_traceback(tmp_path, monkeypatch, words, message):
@@ -148,26 +134,9 @@ def test_two_datasets_in_one_directory_are_named(folder, tmp_path):
 
 
 def test_synthetic_stream_is_described_as_its_seed_draws_it():
-    found = described("--synthetic", "avazu@growth", "--rows", 100, "--batch-size", 64, "--seed", 1)
-    assert [split["rows_read"] for split in found["splits"]] == [64] * 3
-    batch = SyntheticWorkload.create("avazu@growth", batch_size=64, seed=1).batch(0)
+    found = described("--synthetic", "avazu@growth", "--rows", 3000, "--seed", 1)
+    assert [split["rows_read"] for split in found["splits"]] == [READ_ROWS] * 3
+    batch = SyntheticWorkload.create("avazu@growth", batch_size=READ_ROWS, seed=1).batch(0)
     for table in found["tables"][1:]:
         ids = batch.features[table["table"]].values()
         assert (table["accesses"], table["distinct"]) == (len(ids), len(ids.unique()))
-
-
-@given(st.lists(st.tuples(*(st.lists(st.integers(0, rows - 1), max_size=9) for rows in TABLES)), max_size=80))
-def test_windows_hold_as_many_distinct_rows_as_sets_of_them(batches):
-    sets = WorkingSets(TABLES)
-    for batch in batches:
-        sets.access([np.array(ids, np.int64) for ids in batch])
-    windows = sets.figures()
-    assert [window["batches"] for window in windows] == [length for length in WINDOWS if length <= len(batches)]
-    for window in windows:
-        size = window["batches"]
-        parts = [batches[start : start + size] for start in range(0, len(batches) - size + 1, size)]
-        rows = [[(table, id_) for batch in part for table in (0, 1) for id_ in batch[table]] for part in parts]
-        distinct, accesses = [len(set(part)) for part in rows], sum(map(len, rows))
-        assert window["windows"] == len(parts)
-        assert (window["mean_distinct"], window["max_distinct"]) == (sum(distinct) / len(parts), max(distinct))
-        assert window["unique_share"] == (sum(distinct) / accesses if accesses else None)
