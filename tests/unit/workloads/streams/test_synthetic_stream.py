@@ -1,4 +1,5 @@
 import zlib
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from torchmetrics.functional.classification import binary_auroc
 
 from workloads.batch import Batch, Split
-from workloads.schema import MLPERF_DLRM_V2, MLPERF_HOTNESS, SCHEMAS
+from workloads.schema import DATASETS, MLPERF_DLRM_V2, MLPERF_HOTNESS, SCHEMAS
+from workloads.streams.samples import STREAMS
 from workloads.streams.synthetic import BEST_AUROC, SyntheticWorkload
 from workloads.streams.tracks import TRACKS
 
@@ -80,6 +82,15 @@ def test_click_rate_and_auroc_of_the_stream_are_the_planted_ones(dataset):
     assert float(labels.mean()) == pytest.approx(SCHEMAS[dataset].ctr, abs=0.01)
     assert float(binary_auroc(probabilities.float(), labels.int())) == pytest.approx(workload.best_auroc, abs=0.03)
     assert workload.best_auroc == pytest.approx(BEST_AUROC[dataset], abs=1e-3)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_dense_features_alone_rank_far_worse_than_the_ids(dataset):
+    workload = create(dataset, batch_size=20_000)
+    samples = workload.draw(STREAMS[Split.TRAIN], 0, 20_000)
+    without_ids = workload._planted.probabilities(replace(samples, ranks=np.zeros_like(samples.ranks)))
+    labels = workload.batch(0).labels.int()
+    assert 0.55 < float(binary_auroc(torch.from_numpy(without_ids).float(), labels)) < 0.7
 
 
 @pytest.mark.parametrize(
