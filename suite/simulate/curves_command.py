@@ -44,10 +44,7 @@ _COUNTED = "docs/torchrec-planner.md shows what to write"
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
 _PER_OCTAVE = 8
-_LEGEND = (
-    "*: the largest batch does not fit, the cache misses more than this. Error: standard error of the misses, by what "
-    "the choice of the rows may change."
-)
+_LEGEND = "*: the largest batch does not fit, the cache misses more than this."
 
 
 def curves_command(
@@ -62,9 +59,6 @@ def curves_command(
     seed: SeedOption = 0,
     batches: BatchesOption = None,
     warmup: WarmupOption = None,
-    sample: Annotated[
-        float | None, typer.Option(help="Follow this share of the rows, as in 0.01, and estimate; default: all, exact")
-    ] = None,
     per_table: Annotated[bool, typer.Option("--per-table", help="A curve of each table as well")] = False,
     split: Annotated[
         str | None, typer.Option(help="Divide so many slots, or such a share of the rows (0.01), among the tables")
@@ -93,7 +87,6 @@ def curves_command(
 
     - `python -m suite curves --scale small --per-table`
     - `python -m suite curves --split 0.01 --out curves/`
-    - `python -m suite curves --workload criteo_1tb --sample 0.01`
     - `python -m suite curves --workload avazu --torchrec plan.json`
 
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
@@ -115,7 +108,7 @@ def curves_command(
         compared = None if measured is None else beside(opened, measured)
         with Shown() as shown:
             by_table = per_table or slots is not None or torchrec is not None
-            curves = miss_curves(opened, span, sample, by_table, partial(shown, "batches"))
+            curves = miss_curves(opened, span, per_table=by_table, progress=partial(shown, "batches"))
         divided = None if slots is None else split_slots(curves, slots)
         samples = SCALES[scale].batch_size if batch_size is None else batch_size
         stream = {
@@ -159,7 +152,6 @@ def _points(curve: Curve) -> pd.DataFrame:
             "slots": sizes,
             "unique_misses": [curve.misses(slots) for slots in sizes],
             "unique_miss_rate": [curve.miss_rate(slots) for slots in sizes],
-            "standard_error": [curve.error(slots) for slots in sizes],
             "holds_every_batch": [curve.holds(slots) for slots in sizes],
         }
     )
@@ -190,10 +182,8 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
         "trace": curves.trace,
         "warmup_batches": curves.span.counted_from,
         "counted_batches": curves.batches,
-        "sample": curves.sample,
         "curves": {
-            name: {count: getattr(curve, count) for count in counts}
-            | {"sampled_share": curve.share, **_points(curve).to_dict(orient="list")}
+            name: {count: getattr(curve, count) for count in counts} | _points(curve).to_dict(orient="list")
             for name, curve in (("all", curves.pooled), *((curve.name, curve) for curve in curves.tables))
         },
         "split": split
@@ -201,9 +191,7 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
             "slots": split.slots,
             "cache_rows": split.cache_rows(),
             "unique_misses": split.greedy.total_misses,
-            "standard_error": split.greedy_error,
             "shared_unique_misses": split.shared_misses,
-            "shared_standard_error": split.shared_error,
             "unused_slots": split.unused,
             "answer": split.answer,
         },
@@ -213,29 +201,25 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
 
 def _show(curves: Curves, split: SlotSplit | None, console: Console) -> None:
     """Print misses by the size of one cache for all tables, of each table's own, and how slots are divided."""
-    curve, sampled = curves.pooled, curves.sample is not None
-    how = f"a sample of {curve.share:.2%} of the rows" if sampled else "every row"
-    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
+    curve = curves.pooled
+    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used")
     print_line(
         console,
         f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up; the largest has "
-        f"{'about ' if sampled else ''}{curve.largest_batch:,} distinct rows",
+        f"{curve.largest_batch:,} distinct rows",
     )
     print_line(console, "\nOne LRU cache for all tables", style="bold")
     sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
-    errors = ["error\n±"] if sampled else []
     lines = [
         [
             f"{'' if curve.holds(slots) else '* '}{slots:,}",
             f"{100 * slots / curve.rows:.3g}",
             amount(curve.misses(slots) / curves.batches),
-            *(amount(curve.error(slots) / curves.batches) for _ in errors),
             f"{100 * curve.miss_rate(slots):.2f}",
         ]
         for slots in sorted({*sizes, max(1, curve.largest_batch), max(1, curve.used_rows)})
     ]
-    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
-    print_table(console, heads, lines, text=())
+    print_table(console, ["slots", "% of\nrows", "misses\nper batch", "misses, % of\ndistinct"], lines, text=())
     if curves.tables:
         _show_tables(curves, console)
     if split is not None:

@@ -170,7 +170,6 @@ RULES: dict[str, Rule] = {
     "python -m suite curves --workload shop --data-dir data --batch-size 4096 --counted counted.json": Elsewhere(
         "tests/unit/suite/simulate/test_counted.py", "--counted"
     ),
-    "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="bound"
     ),
