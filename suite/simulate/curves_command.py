@@ -12,7 +12,7 @@ import pandas as pd
 import typer
 from rich.console import Console
 
-from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
+from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
@@ -30,17 +30,15 @@ from suite.simulate.options import (
     check_output,
     open_trace,
     parse_slots,
-    read_input,
     span_of,
 )
-from suite.simulate.planner_inputs import CountedRun, beside, planner_inputs, show_beside
+from suite.simulate.planner_inputs import planner_inputs
 from suite.simulate.slots_by_table import SlotSplit, split_slots
 from suite.tables.formatting import amount
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown
 
-_COUNTED = "docs/torchrec-planner.md shows what to write"
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
 _PER_OCTAVE = 8
@@ -69,12 +67,6 @@ def curves_command(
     prefetch: Annotated[
         bool, typer.Option("--prefetch", help="With --torchrec: training prefetches, a cache holds two batches")
     ] = False,
-    reserved_memory: Annotated[
-        str | None, typer.Option(help="With --torchrec: device memory that fbgemm must leave free, as in 2GiB")
-    ] = None,
-    counted: Annotated[
-        Path | None, typer.Option(help="JSON of what fbgemm counted on a device, to lay beside the prediction")
-    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,10 +84,8 @@ def curves_command(
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
     with errors_told() as errors:
-        if torchrec is None and (prefetch or reserved_memory is not None):
-            raise BadOption("--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too")
-        reserved = 0 if reserved_memory is None else parse_bytes(reserved_memory, flag="--reserved-memory")
-        measured = None if counted is None else read_input(CountedRun, counted, flag="--counted: ", remedy=_COUNTED)
+        if torchrec is None and prefetch:
+            raise BadOption("--prefetch says what --torchrec writes: give --torchrec too")
         if out is not None:
             check_output(out)
         if torchrec is not None:
@@ -105,7 +95,6 @@ def curves_command(
         )
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
-        compared = None if measured is None else beside(opened, measured)
         with Shown() as shown:
             by_table = per_table or slots is not None or torchrec is not None
             curves = miss_curves(opened, span, per_table=by_table, progress=partial(shown, "batches"))
@@ -130,10 +119,8 @@ def curves_command(
             for name, frame in tables.items():
                 write_atomically(out / f"{name}.csv", csv_text(frame))
             errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)} to {out}")
-        if compared is not None:
-            show_beside(compared, ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
-            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
+            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch)
             write_atomically(torchrec, inputs.model_dump_json())
             errors.print(f"Wrote {torchrec}")
 

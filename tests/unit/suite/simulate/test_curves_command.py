@@ -79,6 +79,7 @@ def test_json_says_what_was_followed_and_where(written):
     [
         (("--split", "1.5"), "--split: '1.5' is neither slots, 1 to the 49,990 rows, nor a share of the rows"),
         (("--split", "700"), "--split: 700 slots are too few to divide"),
+        (("--prefetch",), "--prefetch says what --torchrec writes: give --torchrec too"),
         (("--torchrec", "/proc/x/plan.json"), "--torchrec: cannot make /proc/x"),
     ],
 )
