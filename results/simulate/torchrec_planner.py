@@ -85,7 +85,7 @@ def replayed_misses(trace: Trace, span: Span, divisions: Sequence[Mapping[str, i
 
     def watch(names: tuple[str, ...], slots: int, model: type[CacheModel], **parameters: str) -> Tally:
         part = parts.setdefault(names, SomeTables(trace, names))
-        tally = Tally.of(part)
+        tally = Tally()
         watched.append((names, model(Setting(trace=part, span=span, slots=slots), parameters), tally))
         return tally
 
