@@ -196,9 +196,6 @@ RULES: dict[str, Rule] = {
     "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
     'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
     "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
-    "python results/simulate/fbgemm_statistics.py --out results/cuda/fbgemm_statistics.json": NotHere(
-        "needs a CUDA device"
-    ),
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
