@@ -1,22 +1,11 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace
+from listed_traces import ListedTrace, skewed_trace
 
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.trace import SomeTables
-
-
-def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
-    """Ids by Zipf's law, the ranks scattered over the rows."""
-    generator = np.random.default_rng(seed)
-    drawn = []
-    for size in sizes:
-        weights = np.arange(1, size + 1, dtype=float) ** -exponent
-        scattered = generator.permutation(size)
-        drawn.append(scattered[generator.choice(size, (batches, samples), p=weights / weights.sum())])
-    return ListedTrace.of_ids(sizes, [[ids[batch] for ids in drawn] for batch in range(batches)])
 
 
 def least_recent(trace, slots, span):
@@ -64,7 +53,7 @@ def test_every_size_from_the_largest_batch_on_equals_a_cache_of_it_counter_for_c
 
 
 def test_curves_stay_right_when_slots_of_a_stack_run_out_and_its_rows_are_numbered_anew():
-    trace = zipf_trace([700, 3, 1500], batches=120, samples=600, exponent=0.3)
+    trace = skewed_trace(tables=[700, 3, 1500], batches=160, samples=600)
     span = Span(counted_from=20, stop=trace.length)
     curves = miss_curves(trace, span, per_table=True)
     assert curves.tables[2].unique_ids > 4 * 8192  # the slots of such a stack

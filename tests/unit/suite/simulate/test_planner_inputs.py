@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from test_curves import zipf_trace
+from listed_traces import skewed_trace
 from test_curves_command import SMOKE, run
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
@@ -19,7 +19,7 @@ SPAN = Span(counted_from=10, stop=30)
 
 @pytest.fixture(scope="module")
 def curves():
-    return miss_curves(zipf_trace([3_000, 40, 9_000], batches=30, samples=150), SPAN, per_table=True)
+    return miss_curves(skewed_trace(tables=[3_000, 40, 9_000], batches=30, samples=150), SPAN, per_table=True)
 
 
 def torchrecs(stats):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_curves import least_recent, zipf_trace
+from listed_traces import skewed_trace
+from test_curves import least_recent
 from torchrec import EmbeddingBagConfig
 
 from suite.simulate.curves import Curve, miss_curves
@@ -52,7 +53,7 @@ def test_no_division_of_convex_curves_misses_less(made, more):
 
 
 def test_predicted_misses_are_what_caches_of_these_sizes_miss():
-    trace = zipf_trace([2_000, 30, 6_000, 700], batches=30, samples=150)
+    trace = skewed_trace(tables=[2_000, 30, 6_000, 700], batches=30, samples=150)
     span = Span(counted_from=12, stop=30)
     curves = miss_curves(trace, span, per_table=True)
     split = split_slots(curves, 900)
@@ -87,7 +88,7 @@ def test_one_sentence_says_whether_it_is_worth_it(split, answer):
 
 
 def test_the_division_can_be_given_to_the_collection():
-    trace = zipf_trace([300, 500], batches=10, samples=40)
+    trace = skewed_trace(tables=[300, 500], batches=10, samples=40)
     split = split_slots(miss_curves(trace, Span(counted_from=0, stop=10), per_table=True), 200)
     tables = [
         EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=4)
