@@ -6,7 +6,6 @@ The plan is for a GPU, and is made without one. Without one the model is built o
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -47,29 +46,6 @@ def planned(model: DLRM, sharder: EmbeddingBagCollectionSharder, inputs: Planner
     return planner.plan(model, [sharder])
 
 
-def counted(model: DistributedModelParallel, steps: int) -> dict[str, object]:
-    """What fbgemm's caches counted, as `suite curves --counted` reads it."""
-    kernels = [
-        kernel
-        for lookup in model.module.sparse_arch.embedding_bag_collection._lookups
-        for kernel in lookup._emb_modules
-    ]
-    caches = [
-        {
-            "tables": [
-                table.name
-                for table in kernel._config.embedding_tables
-                if table.compute_kernel.value == "fused_uvm_caching"
-            ],
-            "slots": kernel.emb_module.lxu_cache_weights.shape[0],
-            "uvm_cache_stats": kernel.emb_module.get_uvm_cache_stats(use_local_cache=False).tolist(),
-        }
-        for kernel in kernels
-        if kernel.emb_module.lxu_cache_weights.numel()
-    ]
-    return {"counted_batches": steps, "caches": caches}
-
-
 def main() -> None:
     """Plan, shard, train."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -77,7 +53,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="from `workloads prepare`")
     parser.add_argument("--hbm", default="1GiB", help="device memory for the embeddings")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--counted", type=Path, help="write what fbgemm counted here")
     arguments = parser.parse_args()
 
     logging.getLogger("torchrec").setLevel(logging.ERROR)  # it warns of every table and every way of sharding it
@@ -95,7 +70,6 @@ def main() -> None:
             "optimizer": EmbOptimType.EXACT_SGD,
             "learning_rate": LR,
             "use_one_tbe_per_table": True,  # else all cached tables share one cache, of their mean load factor
-            "gather_uvm_cache_stats": True,
         }
     )
     plan = planned(model, sharder, inputs, parse_bytes(arguments.hbm, flag="--hbm"))
@@ -119,8 +93,6 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         print(f"step {step} loss {loss.item():.6f}")  # noqa: T201
-    if arguments.counted:
-        arguments.counted.write_text(json.dumps(counted(sharded, arguments.steps)))
     dist.destroy_process_group()
 
 

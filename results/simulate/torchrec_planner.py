@@ -85,7 +85,7 @@ def replayed_misses(trace: Trace, span: Span, divisions: Sequence[Mapping[str, i
 
     def watch(names: tuple[str, ...], slots: int, model: type[CacheModel], **parameters: str) -> Tally:
         part = parts.setdefault(names, SomeTables(trace, names))
-        tally = Tally.of(part)
+        tally = Tally()
         watched.append((names, model(Setting(trace=part, span=span, slots=slots), parameters), tally))
         return tally
 
@@ -143,7 +143,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scale", default="full")
     parser.add_argument("--batch-size", type=int, default=16_384)
     parser.add_argument("--batches", type=int, default=150, help="a third of them warms up")
-    parser.add_argument("--sample", type=float, help="curves from this share of the rows; replays are of all rows")
     parser.add_argument("--budgets", help="device memory, as in 1GiB,2GiB; default: three by workload")
     parser.add_argument("--dim", type=int, default=DIM)
     parser.add_argument("--out", type=Path)
@@ -153,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results: dict[str, list[dict[str, Any]]] = {}
     for workload in asked.workloads.split(","):
         trace = open_trace(workload=workload, scale=asked.scale, batch_size=asked.batch_size)
-        curves = miss_curves(trace, span, asked.sample, per_table=True)
+        curves = miss_curves(trace, span, per_table=True)
         for budget in BUDGETS[workload] if asked.budgets is None else asked.budgets.split(","):
             hbm = parse_bytes(budget, flag="--budgets")
             found = compared(trace, curves, batch_size=asked.batch_size, hbm_bytes=hbm, dim=asked.dim)
@@ -161,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.write(_line(workload, budget, found))
             sys.stdout.flush()
     if asked.out is not None:
-        settings = {name: getattr(asked, name) for name in ("scale", "batch_size", "batches", "sample", "dim")}
+        settings = {name: getattr(asked, name) for name in ("scale", "batch_size", "batches", "dim")}
         environment = capture().model_dump(mode="json")
         write_json(asked.out, {"environment": environment, **settings, "results": results})
 

@@ -79,7 +79,6 @@ def simulate_command(
     batches: BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
     warmup: WarmupOption = None,
-    per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, in --json and --out")] = False,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
     ] = 0.1,
@@ -154,9 +153,7 @@ def simulate_command(
             environment=capture(threads=len(os.sched_getaffinity(0))),
             complete=complete,
             rows=tuple(
-                row_of(cell, ratio=ratio, rows=opened.rows, found=found, per_table=per_table)
-                for cell, ratio in cells
-                if cell in found
+                row_of(cell, ratio=ratio, rows=opened.rows, found=found) for cell, ratio in cells if cell in found
             ),
         )
         if as_json:
@@ -252,16 +249,12 @@ def _outcome(one: Replay, row: RowBytes) -> Outcome:
     return Outcome(slots=one.model.slots, traffic=traffic, replay_s=one.seconds, ids_per_s=lookups / one.seconds)
 
 
-def row_of(
-    cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome], per_table: bool
-) -> SimulatedRow:
+def row_of(cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome]) -> SimulatedRow:
     """A row of results: of a cell with the slots of a ratio, on a trace of so many rows, from all outcomes."""
     outcome, bound, least = found[cell], bound_of(cell, found[cell], rows), None
     if bound is not None and bound in found and (optimum := found[bound].traffic) is not None:
         misses, moved = optimum.unique_misses, optimum.bytes_moved
         least = LeastTraffic(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
-    if outcome.traffic is not None and not per_table:
-        outcome = outcome.model_copy(update={"traffic": outcome.traffic.model_copy(update={"per_table": None})})
     return SimulatedRow(
         policy=str(cell.policy), cache_ratio=ratio, slots_asked=cell.slots, least=least, **dict(outcome)
     )

@@ -12,7 +12,7 @@ import pandas as pd
 import typer
 from rich.console import Console
 
-from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told, parse_bytes
+from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
@@ -30,24 +30,19 @@ from suite.simulate.options import (
     check_output,
     open_trace,
     parse_slots,
-    read_input,
     span_of,
 )
-from suite.simulate.planner_inputs import CountedRun, beside, planner_inputs, show_beside
+from suite.simulate.planner_inputs import planner_inputs
 from suite.simulate.slots_by_table import SlotSplit, split_slots
 from suite.tables.formatting import amount
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
 from workloads.progress import Shown
 
-_COUNTED = "docs/torchrec-planner.md shows what to write"
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
 _PER_OCTAVE = 8
-_LEGEND = (
-    "*: the largest batch does not fit, the cache misses more than this. Error: standard error of the misses, by what "
-    "the choice of the rows may change."
-)
+_LEGEND = "*: the largest batch does not fit, the cache misses more than this."
 
 
 def curves_command(
@@ -62,9 +57,6 @@ def curves_command(
     seed: SeedOption = 0,
     batches: BatchesOption = None,
     warmup: WarmupOption = None,
-    sample: Annotated[
-        float | None, typer.Option(help="Follow this share of the rows, as in 0.01, and estimate; default: all, exact")
-    ] = None,
     per_table: Annotated[bool, typer.Option("--per-table", help="A curve of each table as well")] = False,
     split: Annotated[
         str | None, typer.Option(help="Divide so many slots, or such a share of the rows (0.01), among the tables")
@@ -75,12 +67,6 @@ def curves_command(
     prefetch: Annotated[
         bool, typer.Option("--prefetch", help="With --torchrec: training prefetches, a cache holds two batches")
     ] = False,
-    reserved_memory: Annotated[
-        str | None, typer.Option(help="With --torchrec: device memory that fbgemm must leave free, as in 2GiB")
-    ] = None,
-    counted: Annotated[
-        Path | None, typer.Option(help="JSON of what fbgemm counted on a device, to lay beside the prediction")
-    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,16 +79,13 @@ def curves_command(
 
     - `python -m suite curves --scale small --per-table`
     - `python -m suite curves --split 0.01 --out curves/`
-    - `python -m suite curves --workload criteo_1tb --sample 0.01`
     - `python -m suite curves --workload avazu --torchrec plan.json`
 
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
     with errors_told() as errors:
-        if torchrec is None and (prefetch or reserved_memory is not None):
-            raise BadOption("--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too")
-        reserved = 0 if reserved_memory is None else parse_bytes(reserved_memory, flag="--reserved-memory")
-        measured = None if counted is None else read_input(CountedRun, counted, flag="--counted: ", remedy=_COUNTED)
+        if torchrec is None and prefetch:
+            raise BadOption("--prefetch says what --torchrec writes: give --torchrec too")
         if out is not None:
             check_output(out)
         if torchrec is not None:
@@ -112,10 +95,9 @@ def curves_command(
         )
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
-        compared = None if measured is None else beside(opened, measured)
         with Shown() as shown:
             by_table = per_table or slots is not None or torchrec is not None
-            curves = miss_curves(opened, span, sample, by_table, partial(shown, "batches"))
+            curves = miss_curves(opened, span, per_table=by_table, progress=partial(shown, "batches"))
         divided = None if slots is None else split_slots(curves, slots)
         samples = SCALES[scale].batch_size if batch_size is None else batch_size
         stream = {
@@ -137,10 +119,8 @@ def curves_command(
             for name, frame in tables.items():
                 write_atomically(out / f"{name}.csv", csv_text(frame))
             errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)} to {out}")
-        if compared is not None:
-            show_beside(compared, ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
-            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
+            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch)
             write_atomically(torchrec, inputs.model_dump_json())
             errors.print(f"Wrote {torchrec}")
 
@@ -159,7 +139,6 @@ def _points(curve: Curve) -> pd.DataFrame:
             "slots": sizes,
             "unique_misses": [curve.misses(slots) for slots in sizes],
             "unique_miss_rate": [curve.miss_rate(slots) for slots in sizes],
-            "standard_error": [curve.error(slots) for slots in sizes],
             "holds_every_batch": [curve.holds(slots) for slots in sizes],
         }
     )
@@ -190,10 +169,8 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
         "trace": curves.trace,
         "warmup_batches": curves.span.counted_from,
         "counted_batches": curves.batches,
-        "sample": curves.sample,
         "curves": {
-            name: {count: getattr(curve, count) for count in counts}
-            | {"sampled_share": curve.share, **_points(curve).to_dict(orient="list")}
+            name: {count: getattr(curve, count) for count in counts} | _points(curve).to_dict(orient="list")
             for name, curve in (("all", curves.pooled), *((curve.name, curve) for curve in curves.tables))
         },
         "split": split
@@ -201,9 +178,7 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
             "slots": split.slots,
             "cache_rows": split.cache_rows(),
             "unique_misses": split.greedy.total_misses,
-            "standard_error": split.greedy_error,
             "shared_unique_misses": split.shared_misses,
-            "shared_standard_error": split.shared_error,
             "unused_slots": split.unused,
             "answer": split.answer,
         },
@@ -213,29 +188,25 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
 
 def _show(curves: Curves, split: SlotSplit | None, console: Console) -> None:
     """Print misses by the size of one cache for all tables, of each table's own, and how slots are divided."""
-    curve, sampled = curves.pooled, curves.sample is not None
-    how = f"a sample of {curve.share:.2%} of the rows" if sampled else "every row"
-    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
+    curve = curves.pooled
+    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used")
     print_line(
         console,
         f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up; the largest has "
-        f"{'about ' if sampled else ''}{curve.largest_batch:,} distinct rows",
+        f"{curve.largest_batch:,} distinct rows",
     )
     print_line(console, "\nOne LRU cache for all tables", style="bold")
     sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
-    errors = ["error\n±"] if sampled else []
     lines = [
         [
             f"{'' if curve.holds(slots) else '* '}{slots:,}",
             f"{100 * slots / curve.rows:.3g}",
             amount(curve.misses(slots) / curves.batches),
-            *(amount(curve.error(slots) / curves.batches) for _ in errors),
             f"{100 * curve.miss_rate(slots):.2f}",
         ]
         for slots in sorted({*sizes, max(1, curve.largest_batch), max(1, curve.used_rows)})
     ]
-    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct"]
-    print_table(console, heads, lines, text=())
+    print_table(console, ["slots", "% of\nrows", "misses\nper batch", "misses, % of\ndistinct"], lines, text=())
     if curves.tables:
         _show_tables(curves, console)
     if split is not None:

@@ -2,8 +2,7 @@
 
 `EmbeddingOffloadScaleupProposer` weighs cache sizes by `EmbeddingOffloadStats`: of each table a histogram of LRU stack
 depths, the distinct rows of a batch, and the area under the curve. torchrec defines them and says nowhere how to get
-them (torchrec 1.8, `distributed/planner/shard_estimators.py` and `proposers.py`). The counters of fbgemm's caches after
-a run on a device stand beside the prediction for the same batches.
+them (torchrec 1.8, `distributed/planner/shard_estimators.py` and `proposers.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import Field
-from rich.console import Console
 
 from suite.records.command_line import BadOption
 from suite.records.measured import Model
-from suite.simulate.curves import Curve, Curves, miss_curves
-from suite.simulate.models.fbgemm import FbgemmCacheModel, uvm_cache_stats
-from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.curves import Curve, Curves
 from suite.simulate.options import read_input
 from suite.simulate.slots_by_table import divide_greedily
-from suite.simulate.trace import Int64s, SomeTables, Trace
-from suite.tables.terminal import print_line, print_table
+from suite.simulate.trace import Int64s
 
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ParameterConstraints
@@ -53,8 +47,6 @@ class CacheInputs(Model):
     """The policy that the curves describe."""
     load_factor: float
     """Slots over rows."""
-    reserved_memory: float
-    """Bytes of device memory that fbgemm must leave free where it makes its cache."""
     prefetch_pipeline: bool
     """Whether rows of the next batch are fetched while one trains. The cache then holds the rows of both."""
 
@@ -108,7 +100,7 @@ class PlannerInputs(Model):
 
 
 def planner_inputs(
-    curves: Curves, *, batch_size: int, slots: int | None = None, prefetch: bool = False, reserved_bytes: int = 0
+    curves: Curves, *, batch_size: int, slots: int | None = None, prefetch: bool = False
 ) -> PlannerInputs:
     """Turn curves into what torchrec's planner asks for.
 
@@ -117,7 +109,6 @@ def planner_inputs(
         batch_size: Samples of a batch of theirs: a global batch of training.
         slots: Divide so many among the tables, where they save most. None: leave that to the planner.
         prefetch: Training prefetches; a cache then holds two batches.
-        reserved_bytes: Of device memory, to be left free by fbgemm.
 
     Raises:
         BadOption: there are fewer slots than the largest batches need.
@@ -134,7 +125,7 @@ def planner_inputs(
         given = list(divide_greedily(held, slots, resident=True).slots)
     tables = {}
     for curve, count in zip(curves.tables, given, strict=True):
-        cache = CacheInputs(load_factor=count / curve.rows, reserved_memory=reserved_bytes, prefetch_pipeline=prefetch)
+        cache = CacheInputs(load_factor=count / curve.rows, prefetch_pipeline=prefetch)
         tables[curve.name] = TableInputs(
             compute_kernel="fused" if count >= curve.rows else "fused_uvm_caching",
             pooling_factor=curve.lookups / (curves.batches * batch_size),
@@ -161,72 +152,3 @@ def offload_stats(curve: Curve, batches: int) -> OffloadStats:
         mrc_hist_counts=counts.tolist(),
         height=curve.rows,
     )
-
-
-Statistic = tuple[str, int, int, int | None]
-"""Name of a statistic, with its value counted by fbgemm, by the simulated cache, and by the curve."""
-
-
-class CountedCache(Model):
-    """One table-batched embedding (TBE) with an LRU cache."""
-
-    tables: list[str] = Field(min_length=1)
-    """Its cached tables, in its order."""
-    slots: int = Field(gt=0)
-    """Rows of its cache, `tbe.lxu_cache_weights.shape[0]`."""
-    prefetch: bool = False
-    """Whether it was made with `prefetch_pipeline`."""
-    uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
-    """`tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`."""
-
-
-class CountedRun(Model):
-    """Counters of a run, from the first batch of the stream on."""
-
-    warmup_batches: int = Field(default=0, ge=0)
-    """Trained before `tbe.reset_uvm_cache_stats()`."""
-    counted_batches: int = Field(gt=0)
-    """Trained after it."""
-    caches: list[CountedCache]
-    """One for every TBE that has a cache."""
-
-
-def beside(trace: Trace, counted: CountedRun) -> list[tuple[CountedCache, list[Statistic]]]:
-    """The statistics of every cache, counted and predicted.
-
-    The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
-    torchrec's planner goes by.
-
-    Raises:
-        BadOption: the trace is shorter than the run, or has other tables.
-    """
-    span = Span(counted_from=counted.warmup_batches, stop=counted.warmup_batches + counted.counted_batches)
-    if span.stop > trace.length:
-        raise BadOption(f"--counted: {span.stop} batches were trained, {trace.name} has {trace.length}")
-    found = []
-    for cache, part in [(cache, SomeTables(trace, cache.tables)) for cache in counted.caches]:
-        parameters = {"policy": "lru", "prefetch": "on" if cache.prefetch else "off"}
-        simulated = uvm_cache_stats(
-            replay(FbgemmCacheModel(Setting(trace=part, span=span, slots=cache.slots), parameters))
-        )
-        curve = miss_curves(part, span).pooled
-        expected = {
-            "num_requested_indices": curve.lookups,
-            "num_unique_indices": curve.unique_ids,
-            "num_unique_misses": curve.misses(cache.slots),
-        }
-        pairs = zip(simulated.items(), cache.uvm_cache_stats, strict=True)
-        found.append((cache, [(name, real, value, expected.get(name)) for (name, value), real in pairs]))
-    return found
-
-
-def show_beside(found: list[tuple[CountedCache, list[Statistic]]], console: Console) -> None:
-    """Print a table per cache."""
-    for cache, rows in found:
-        some = ", ".join(cache.tables[:4]) + (", ..." if len(cache.tables) > 4 else "")
-        print_line(console, f"\n{cache.slots:,} slots of fbgemm's for {len(cache.tables)} tables: {some}", style="bold")
-        lines = [
-            [name, f"{real:,}", f"{simulated:,}", "" if curve is None else f"{curve:,}", f"{simulated - real:+,}"]
-            for name, real, simulated, curve in rows
-        ]
-        print_table(console, ["statistic", "counted", "simulated", "LRU curve", "simulated\n- counted"], lines)

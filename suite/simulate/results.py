@@ -1,7 +1,6 @@
 """The record of a simulation: its configuration, its stream, and a row per policy and cache size."""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -62,19 +61,15 @@ class SimulatedTraffic(Model):
     overflow_batches: int
     details: dict[str, int]
     """Counters that only this policy has, such as conflict misses."""
-    per_table: dict[str, tuple[int, int]] | None = None
-    """Unique ids and unique misses by table, where asked for."""
 
     @classmethod
     def of(cls, tally: Tally, model: CacheModel, row: RowBytes) -> Self:
         """The tally of a model, with bytes by the size of a row."""
         fetched, back = model.bytes_moved(tally, row)
-        names = [name for name, _ in model.setting.trace.tables]
         return cls(
             **{name: count for name, count in vars(tally).items() if name in cls.model_fields},
             bytes_fetched=fetched,
             bytes_written_back=back,
-            per_table=dict(zip(names, tally.by_table.tolist(), strict=True)),
         )
 
     @property
@@ -155,18 +150,13 @@ class Simulation(Model):
 
 
 def write(simulation: Simulation, folder: Path) -> list[Path]:
-    """Write `simulation.json`, `simulation.csv` and, with counts by table, `simulation_tables.csv`.
-
-    Raises:
-        StoreError: one cannot be written.
-    """
+    """Write `simulation.json` and `simulation.csv`. Raises `StoreError`: one cannot be written."""
+    # As objects: a column of whole numbers in which one is missing stays one of whole numbers.
+    frame = pd.DataFrame([_flat(row) for row in simulation.rows], dtype=object)
     files = {
         "simulation.json": json.dumps(simulation.model_dump(mode="json"), indent=2) + "\n",
-        "simulation.csv": _csv([_flat(row) for row in simulation.rows]),
+        "simulation.csv": csv_text(frame),
     }
-    by_table = [line for row in simulation.rows for line in _by_table(row)]
-    if by_table:
-        files["simulation_tables.csv"] = _csv(by_table)
     for name, text in files.items():
         write_atomically(folder / name, text)
     return [folder / name for name in files]
@@ -177,7 +167,7 @@ def _flat(row: SimulatedRow) -> dict[str, object]:
     counts: dict[str, object] = (
         dict.fromkeys(SimulatedTraffic.model_fields) if traffic is None else traffic.model_dump()
     )
-    del counts["details"], counts["per_table"]
+    del counts["details"]
     return {
         **{name: getattr(row, name) for name in ("policy", "cache_ratio", "slots_asked", "slots", "status", "reason")},
         "hit_rate": None if traffic is None else traffic.hit_rate,
@@ -187,18 +177,3 @@ def _flat(row: SimulatedRow) -> dict[str, object]:
         "details": ";".join(f"{name}={count}" for name, count in traffic.details.items()) if traffic else "",
         "ids_per_s": row.ids_per_s,
     }
-
-
-def _by_table(row: SimulatedRow) -> list[dict[str, object]]:
-    if row.traffic is None or row.traffic.per_table is None:
-        return []
-    where = {"policy": row.policy, "cache_ratio": row.cache_ratio, "slots": row.slots}
-    return [
-        {**where, "table": name, "unique_ids": unique, "unique_misses": missed}
-        for name, (unique, missed) in row.traffic.per_table.items()
-    ]
-
-
-def _csv(lines: Sequence[Mapping[str, object]]) -> str:
-    # As objects: a column of whole numbers in which one is missing stays one of whole numbers.
-    return csv_text(pd.DataFrame(lines, dtype=object))

@@ -43,16 +43,12 @@ class SlotSplit:
         names: Tables.
         greedy: Where they save most.
         shared_misses: Of one cache for all tables.
-        shared_error: Standard error of these; 0: exact.
-        greedy_error: Standard error of the sum of the misses of `greedy`.
     """
 
     slots: int
     names: tuple[str, ...]
     greedy: Division
     shared_misses: int
-    shared_error: float
-    greedy_error: float
 
     @property
     def unused(self) -> int:
@@ -65,8 +61,6 @@ class SlotSplit:
         fewer = self.shared_misses - self.greedy.total_misses
         saved = fewer / self.shared_misses if self.shared_misses else 0.0
         effect = f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} misses than one shared by all tables"
-        if abs(fewer) <= 2 * float(np.hypot(self.shared_error, self.greedy_error)) and self.shared_error:
-            return f"The sample is too small to tell: caches of their own are estimated at {effect}; raise --sample."
         if saved >= WORTH:
             return f"Worth it: caches of their own have {effect}."
         if saved > 0:
@@ -91,14 +85,11 @@ def split_slots(curves: Curves, slots: int) -> SlotSplit:
             f"--split: {slots:,} slots are too few to divide: the largest batches of the {len(tables)} tables have "
             f"{least:,} distinct rows together, give at least as many slots or lower --batch-size"
         )
-    greedy = divide_greedily(tables, slots)
     return SlotSplit(
         slots=slots,
         names=tuple(curve.name for curve in tables),
-        greedy=greedy,
+        greedy=divide_greedily(tables, slots),
         shared_misses=curves.pooled.misses(slots),
-        shared_error=curves.pooled.error(slots),
-        greedy_error=float(np.hypot.reduce([curve.error(n) for curve, n in zip(tables, greedy.slots, strict=True)])),
     )
 
 
@@ -154,18 +145,11 @@ def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
     """
     from scipy.optimize import isotonic_regression
 
-    within = curve.depths.within
-    first = min(curve.depths.depth(curve.least_slots), within.size)
-    hits = np.pad(within, (1, 0))[first:]
+    first = min(curve.least_slots, curve.used_rows)
+    hits = np.pad(curve.within, (1, 0))[first:]
     corners = isotonic_regression(np.diff(hits), increasing=False).blocks if hits.size > 1 else np.zeros(1, np.int64)
-    # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number
-    sizes = np.floor((first + corners) / curve.share).astype(np.int64)
-    sizes[0] = curve.least_slots
-    sizes = np.clip(sizes, sizes[0], curve.rows)
-    widths = np.diff(sizes)
-    gains = np.diff(hits[corners]) / curve.share
-    wide = widths > 0
-    return widths[wide], gains[wide] / widths[wide]
+    widths = np.diff(corners).astype(np.int64)
+    return widths, np.diff(hits[corners]) / widths
 
 
 def _up_to_all_rows(curve: Curve, widths: Int64s, gains: Float64s) -> tuple[Int64s, Float64s]:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.records.command_line import BadOption
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.compiled import compiled, prefetch
 from workloads.batch import Split, Workload
@@ -111,15 +110,10 @@ class SomeTables(Trace):
     Args:
         trace: All tables.
         names: Those to keep, in the order in which their rows are numbered.
-
-    Raises:
-        BadOption: the trace has no such table.
     """
 
     def __init__(self, trace: Trace, names: Sequence[str]) -> None:
         places = {name: place for place, (name, _) in enumerate(trace.tables)}
-        if unknown := [name for name in names if name not in places]:
-            raise BadOption(f"{trace.name} has no table {', '.join(unknown)}: it has {', '.join(places)}")
         self._kept = [places[name] for name in names]
         self.name = trace.name
         self.tables = tuple(trace.tables[place] for place in self._kept)

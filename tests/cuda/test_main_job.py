@@ -130,7 +130,6 @@ SMALLER = {"--scale": "smoke", "--steps": "20", "--device-budget": "2MiB", "--ca
 """As little as every system can do with, and the cells of the tests above, which a command then finds done."""
 ALSO = {
     "exchange_rates.py": ["--rows", "500", "--moved", "20"],
-    "fbgemm_statistics.py": ["--scale", "smoke", "--batches", "5"],
     "step_profile.py": ["--warmup", "2", "--steps", "5"],
     "pytest": ["--collect-only", "tests/contract/test_cuda_steady_state.py"],  # all run with the contract
 }

@@ -154,21 +154,15 @@ RULES: dict[str, Rule] = {
         add="--scale smoke --batch-size 16", leaves=("curves/curves.json",)
     ),
     "python -m suite curves --workload avazu --torchrec plan.json": Run(add=SMOKE, leaves=("plan.json",)),
-    "python -m suite curves --workload avazu --torchrec plan.json --split 0.05 --prefetch --reserved-memory 2GiB": Run(
+    "python -m suite curves --workload avazu --torchrec plan.json --split 0.05 --prefetch": Run(
         add=f"{SMOKE} --batch-size 16", leaves=("plan.json",)
     ),
     CURVES_SHOP: Run(swap={"4096": "64"}, after=(PREPARED_SHOP,), leaves=("shop.json",)),
     "python docs/examples/shard_with_torchrec.py --plan shop.json --data data/shop --hbm 1GiB": Run(
-        add="--counted counted.json",
         swap={"1GiB": "24KiB"},
         after=(CURVES_SHOP,),
-        leaves=("counted.json",),
         says="user: fused_uvm_caching, load factor 0.",
     ),
-    "python -m suite curves --workload shop --data-dir data --batch-size 4096 --counted counted.json": Elsewhere(
-        "tests/unit/suite/simulate/test_counted.py", "--counted"
-    ),
-    "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="bound"
     ),
@@ -196,9 +190,6 @@ RULES: dict[str, Rule] = {
     "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
     'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
     "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
-    "python results/simulate/fbgemm_statistics.py --out results/cuda/fbgemm_statistics.json": NotHere(
-        "needs a CUDA device"
-    ),
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),

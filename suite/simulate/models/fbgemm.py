@@ -287,7 +287,7 @@ class UncachedModel(CacheModel):
         if tally is None:
             return
         rows, _ = batch.unique
-        tally.count(batch, rows, np.ones(rows.size, np.bool_), self.setting.trace.table_starts)
+        tally.count(batch, np.ones(rows.size, np.bool_))
         lookups = batch.ids.values.size
         tally.lookup_misses += lookups
         tally.rows_fetched += lookups + rows.size

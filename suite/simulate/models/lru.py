@@ -1,4 +1,4 @@
-"""LRU stacks of rows that move a batch at a time, the cache that they are, and samples of rows to follow.
+"""LRU stacks of rows that move a batch at a time, and the cache that they are.
 
 The stack distance of Mattson, Gecsei, Slutz and Traiger ("Evaluation techniques for storage hierarchies", IBM Systems
 Journal 9(2), 1970), with batches in the place of single accesses: the rows of a batch are looked up all together in the
@@ -14,11 +14,9 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
-from pandas.util import hash_array
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Int32s, Int64s, Seen
-from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.compiled import compiled, inlined, prefetch
 
 Counts = NDArray[np.signedinteger]
@@ -213,56 +211,3 @@ def _shift(last: Counts, bits: _Words, firsts: Int64s) -> None:
             last[row] = 1 + firsts[slot // _BLOCK] + _set_bits(bits[word] & ((_ONE << np.uint64(slot & 63)) - _ONE))
             for other in range(first_word, word):
                 last[row] += _set_bits(bits[other])
-
-
-GROUPS = 8
-"""Groups that a sample of rows is divided into."""
-
-_HASH_BITS = 24
-_ALL = 1 << _HASH_BITS
-_GROUP_MASK, _HASH_SHIFT = np.uint64(GROUPS - 1), np.uint64(64 - _HASH_BITS)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ABSENT = -1
-_HASHED_ROWS = 1 << 22
-"""Hashed at once."""
-
-
-class RowSample:
-    """Rows chosen by their hash, so that a row is in the sample always or never.
-
-    Spatially hashed sampling as in Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS",
-    FAST 2015. The rows of the sample are numbered through, stratum after stratum: a stratum is one of `GROUPS` groups,
-    by other bits of the hash, of all rows or of one table.
-
-    Memory: 4 B per row of the tables; while it is built also 24 B per row of the sample.
-
-    Args:
-        table_rows: Rows of each table, int64 `[tables]`.
-        shares: Share of each table's rows to choose, float64 `[tables]`.
-        by_table: Strata are groups of one table.
-
-    Attributes:
-        sizes: Rows of each stratum, int64 `[strata]`.
-    """
-
-    def __init__(self, table_rows: Int64s, shares: NDArray[np.float64], *, by_table: bool) -> None:
-        limits = np.rint(shares * _ALL).astype(np.uint64)
-        ends = table_rows.cumsum()
-        rows, strata = [], []
-        for table, (size, end) in enumerate(zip(table_rows.tolist(), ends.tolist(), strict=True)):
-            for start in range(end - size, end, _HASHED_ROWS):
-                block = np.arange(start, min(start + _HASHED_ROWS, end), dtype=np.uint64)
-                hashed = hash_array((block + np.uint64(1)) * _GOLDEN)  # splitmix64 (Steele et al., OOPSLA 2014)
-                chosen = hashed >> _HASH_SHIFT < limits[table]
-                rows.append(block[chosen])
-                strata.append((hashed[chosen] & _GROUP_MASK).astype(np.int64) + (GROUPS * table if by_table else 0))
-        stratum = np.concatenate(strata)
-        self.sizes: Int64s = np.bincount(stratum, minlength=GROUPS * (table_rows.size if by_table else 1))
-        self._numbers = np.full(int(ends[-1]), _ABSENT, np.int32)
-        self._numbers[np.concatenate(rows)[np.argsort(stratum, kind="stable")]] = np.arange(stratum.size)
-
-    def of(self, ids: Ids) -> Int64s:
-        """Numbers of those ids of a batch that are in the sample, int64 `[n]`, in their order."""
-        found = self._numbers[ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))]
-        numbers: Int64s = found[found != _ABSENT].astype(np.int64)
-        return numbers

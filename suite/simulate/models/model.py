@@ -5,14 +5,13 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.trace import Int32s, Int64s, Seen, Trace, replayed
+from suite.simulate.trace import Seen, Trace, replayed
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.compiled import compiled
 
 Bools = NDArray[np.bool_]
 
@@ -23,11 +22,9 @@ class Tally:
 
     Attributes:
         details: What only some policies have, by name, such as conflict misses.
-        by_table: Distinct rows and misses of each table, int64 `[tables, 2]`.
         over_time: Distinct rows and misses of each batch.
     """
 
-    by_table: NDArray[np.int64]
     batches: int = 0
     lookups: int = 0
     unique_ids: int = 0
@@ -39,27 +36,17 @@ class Tally:
     details: Counter[str] = field(default_factory=Counter)
     over_time: list[tuple[int, int]] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, trace: Trace) -> Self:
-        """An empty one."""
-        return cls(np.zeros((len(trace.tables), 2), np.int64))
-
-    def count(self, batch: Seen, rows: Int32s, missed: Bools, starts: Int64s) -> None:
+    def count(self, batch: Seen, missed: Bools) -> None:
         """Count the rows of a batch. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
 
-        Args:
-            batch: The batch.
-            rows: Its distinct rows, int32 `[u]`, in any order.
-            missed: Whether each was absent, bool `[u]`.
-            starts: `Trace.table_starts`.
+        `missed`, bool `[u]`: whether each of its distinct rows, in any order, was absent.
         """
         misses = int(np.count_nonzero(missed))
         self.batches += 1
         self.lookups += batch.ids.values.size
-        self.unique_ids += rows.size
+        self.unique_ids += missed.size
         self.unique_misses += misses
-        self.over_time.append((rows.size, misses))
-        _count(rows, missed, starts, self.by_table)
+        self.over_time.append((missed.size, misses))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +131,7 @@ class CacheModel(ABC):
         `missed`, bool `[u]`: whether each of its rows, as `Seen.unique` has them, was absent.
         """
         rows, occurrences = batch.unique
-        tally.count(batch, rows, missed, self.setting.trace.table_starts)
+        tally.count(batch, missed)
         tally.lookup_misses += int(occurrences[missed].sum(dtype=np.int64))
         tally.overflow_batches += int(rows.size > self.slots)
         return int(np.count_nonzero(missed))
@@ -166,7 +153,7 @@ class Replay:
 
     def __init__(self, model: CacheModel) -> None:
         self.model = model
-        self.tally = Tally.of(model.setting.trace)
+        self.tally = Tally()
         self.seconds = 0.0
         self._waiting: deque[Seen] = deque()
 
@@ -212,15 +199,3 @@ def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: N
         one.take(batch)
         on_batches(1)
     return one.finish()
-
-
-@compiled
-def _count(rows, missed, starts, by_table):
-    table = 0
-    for i in range(rows.size):
-        while rows[i] < starts[table]:  # the table of the row before is where to look first
-            table -= 1
-        while table + 1 < starts.size and rows[i] >= starts[table + 1]:
-            table += 1
-        by_table[table, 0] += 1
-        by_table[table, 1] += missed[i]

@@ -65,7 +65,7 @@ class FreqCacheModel(CacheModel):
             fetched = int(np.count_nonzero(missed))
         if tally is None:
             return
-        tally.count(batch, plan.rows, missed, self.setting.trace.table_starts)
+        tally.count(batch, missed)
         tally.lookup_misses += plan.lookup_misses
         tally.rows_fetched += fetched
         tally.rows_written_back += back

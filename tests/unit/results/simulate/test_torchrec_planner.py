@@ -32,7 +32,7 @@ def assert_claims(found):
 @pytest.mark.parametrize("workload", list(torchrec_planner.BUDGETS))
 def test_the_planner_expects_what_its_caches_miss_and_our_division_misses_no_more(workload):
     trace = open_trace(workload=workload, scale="full", batch_size=BATCH)
-    curves = miss_curves(trace, SPAN, 0.05 if workload == "criteo_1tb" else None, per_table=True)
+    curves = miss_curves(trace, SPAN, per_table=True)
     slots = []
     for more in MORE:
         hbm = 4 * trace.rows + len(trace.tables) * BATCH * 2 * 4 * DIM + more

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from advise_scenes import case
 
@@ -14,7 +13,7 @@ from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.options import open_trace
 from systems.registry import Variant
 
-COUNTS = Tally(np.zeros((3, 2), np.int64), batches=2, unique_ids=200, rows_fetched=60, rows_written_back=40)
+COUNTS = Tally(batches=2, unique_ids=200, rows_fetched=60, rows_written_back=40)
 SPAN = Span(counted_from=2, stop=6)
 
 

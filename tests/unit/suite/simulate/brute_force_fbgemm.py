@@ -55,7 +55,6 @@ class BruteForceCache:
         self.miss_counter = [0, 0]
         self.moved: Counter[str] = Counter()
         self.lookup_misses = 0
-        self.missed_rows: list[int] = []
         self.prefetched: list[tuple[list[int], list[tuple[int, int] | None]]] = []
 
     def location(self, row: int) -> tuple[int, int] | None:
@@ -68,7 +67,6 @@ class BruteForceCache:
         self.timestep += 1
         if ids:
             absent = {row for row in ids if self.location(row) is None}
-            self.missed_rows += sorted(absent)
             self.miss_counter[0] += bool(absent)
             self.miss_counter[1] += len(absent)
             self.lookup_misses += sum(row in absent for row in ids)

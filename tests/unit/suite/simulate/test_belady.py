@@ -67,7 +67,7 @@ def test_every_batch_is_as_the_rule_says(
     model = BeladyModel(setting(trace, slots, counted_from), {"bypass": bypass, "warm": warm})
     misses, back = [], []
     for batch in replayed(trace, 0, trace.length):
-        tally = Tally.of(trace)
+        tally = Tally()
         model.step(batch, tally)
         misses.append(tally.unique_misses)
         back.append(tally.rows_written_back)

@@ -41,9 +41,9 @@ def refused(*words: object) -> str:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path, str]:
-    """Four sizes, by table, written to a directory that was not there."""
+    """Four sizes, written to a directory that was not there."""
     out = tmp_path_factory.mktemp("swept") / "new" / "out"
-    result = done(*SMOKE, "--policies", FEW, "--cache-ratio", "0.001:0.5", "--points", 4, "--per-table", "--out", out)
+    result = done(*SMOKE, "--policies", FEW, "--cache-ratio", "0.001:0.5", "--points", 4, "--out", out)
     return Simulation.model_validate_json((out / "simulation.json").read_text()), out, result.stdout
 
 
@@ -77,20 +77,14 @@ def test_nothing_misses_less_than_the_least(swept: tuple[Simulation, Path, str])
             assert row.of_least_misses == row.of_least_bytes == 1.0
 
 
-def test_csv_says_what_json_says_and_counts_by_table_add_up(swept: tuple[Simulation, Path, str]) -> None:
+def test_csv_says_what_json_says(swept: tuple[Simulation, Path, str]) -> None:
     simulation, out, _ = swept
-    lines, by_table = (list(csv.DictReader((out / f"simulation{part}.csv").open())) for part in ("", "_tables"))
-    assert len(by_table) == len(simulation.rows) * 13
-    for line, row in zip(lines, simulation.rows, strict=True):
+    for line, row in zip(csv.DictReader((out / "simulation.csv").open()), simulation.rows, strict=True):
         assert row.traffic is not None
-        assert row.traffic.per_table is not None
         assert (line["policy"], float(line["cache_ratio"])) == (row.policy, row.cache_ratio)
         assert int(line["unique_misses"]) == row.traffic.unique_misses
         assert int(line["bytes_fetched"]) == row.traffic.bytes_fetched
         assert (float(line["misses_of_least"]) if line["misses_of_least"] else None) == row.of_least_misses
-        assert list(row.traffic.per_table) == list(simulation.stream.tables)
-        sums = [sum(pair[i] for pair in row.traffic.per_table.values()) for i in (0, 1)]
-        assert sums == [row.traffic.unique_ids, row.traffic.unique_misses]
 
 
 @pytest.mark.parametrize("width", [80, 200])

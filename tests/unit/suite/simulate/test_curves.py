@@ -1,23 +1,11 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from listed_traces import ListedTrace
+from listed_traces import ListedTrace, skewed_trace
 
-from suite.simulate.curves import LEAST_SAMPLED_ROWS, miss_curves
+from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.trace import SomeTables
-
-
-def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
-    """Ids by Zipf's law, the ranks scattered over the rows."""
-    generator = np.random.default_rng(seed)
-    drawn = []
-    for size in sizes:
-        weights = np.arange(1, size + 1, dtype=float) ** -exponent
-        scattered = generator.permutation(size)
-        drawn.append(scattered[generator.choice(size, (batches, samples), p=weights / weights.sum())])
-    return ListedTrace.of_ids(sizes, [[ids[batch] for ids in drawn] for batch in range(batches)])
 
 
 def least_recent(trace, slots, span):
@@ -64,34 +52,8 @@ def test_every_size_from_the_largest_batch_on_equals_a_cache_of_it_counter_for_c
             assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
 
 
-def test_a_sample_is_as_near_to_the_exact_curve_as_its_error_says():
-    trace = zipf_trace([60_000, 300, 90_000], batches=80, samples=2_000)
-    span = Span(counted_from=30, stop=80)
-    exact = miss_curves(trace, span, per_table=True)
-    sampled = miss_curves(trace, span, 0.1, True)
-    sizes = np.geomspace(exact.pooled.largest_batch, 40_000, 12).astype(int).tolist()
-    curve, truth = sampled.pooled, exact.pooled
-    off = np.array([curve.misses(slots) - truth.misses(slots) for slots in sizes])
-    errors = np.array([curve.error(slots) for slots in sizes])
-    assert (np.abs(off) < 3.5 * errors).all()
-    # the error is neither nothing nor everything: a few per cent of the misses
-    assert (errors < 0.08 * np.array([truth.misses(slots) for slots in sizes])).all()
-    assert curve.unique_ids == pytest.approx(truth.unique_ids, rel=0.01)
-    assert curve.lookups == truth.lookups
-    assert curve.used_rows == pytest.approx(truth.used_rows, rel=0.05)
-    for table, true in zip(sampled.tables, exact.tables, strict=True):
-        assert table.lookups == true.lookups
-        assert table.unique_ids == pytest.approx(true.unique_ids, rel=0.02)
-        for slots in (true.largest_batch, 2 * true.largest_batch, true.used_rows // 2):
-            assert abs(table.misses(slots) - true.misses(slots)) <= 3.5 * table.error(slots)
-    small = sampled.tables[1]
-    assert small.share == 1
-    assert [small.misses(slots) for slots in range(301)] == [exact.tables[1].misses(slots) for slots in range(301)]
-    assert sampled.tables[0].share > LEAST_SAMPLED_ROWS / 60_000 * 0.95
-
-
 def test_curves_stay_right_when_slots_of_a_stack_run_out_and_its_rows_are_numbered_anew():
-    trace = zipf_trace([700, 3, 1500], batches=120, samples=600, exponent=0.3)
+    trace = skewed_trace(tables=[700, 3, 1500], batches=160, samples=600)
     span = Span(counted_from=20, stop=trace.length)
     curves = miss_curves(trace, span, per_table=True)
     assert curves.tables[2].unique_ids > 4 * 8192  # the slots of such a stack

@@ -72,19 +72,6 @@ def test_json_says_what_was_followed_and_where(written):
     assert record["stream"] | {"batch_size": 256, "scale": "smoke", "seed": 0} == record["stream"]
     assert record["environment"]["packages"]["numpy"] == np.__version__
     assert record["curves"]["all"]["lookups"] == 6 * 256 * 26
-    assert record["sample"] is None
-
-
-def test_a_sample_is_called_one_and_has_errors(tmp_path):
-    result = run(*SMOKE, "--sample", "0.2", "--per-table")
-    assert result.exit_code == 0
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "from a sample of 2" in result.stdout
-    assert "standard error" in result.stdout
-    record = json.loads(run(*SMOKE, "--sample", "0.2", "--json").stdout)
-    curve = record["curves"]["all"]
-    assert curve["sampled_share"] == pytest.approx(0.2, abs=0.02)
-    assert max(curve["standard_error"]) > 0
 
 
 @pytest.mark.parametrize(
@@ -92,8 +79,7 @@ def test_a_sample_is_called_one_and_has_errors(tmp_path):
     [
         (("--split", "1.5"), "--split: '1.5' is neither slots, 1 to the 49,990 rows, nor a share of the rows"),
         (("--split", "700"), "--split: 700 slots are too few to divide"),
-        (("--sample", "2"), "--sample: 2 is out of range, it must be above 0 and at most 1"),
-        (("--sample", "0.0001"), "--sample: 0.0001 of 49,990 rows is too few to tell an error: give"),
+        (("--prefetch",), "--prefetch says what --torchrec writes: give --torchrec too"),
         (("--torchrec", "/proc/x/plan.json"), "--torchrec: cannot make /proc/x"),
     ],
 )

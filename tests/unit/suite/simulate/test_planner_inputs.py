@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from test_curves import zipf_trace
+from listed_traces import skewed_trace
 from test_curves_command import SMOKE, run
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
@@ -19,7 +19,7 @@ SPAN = Span(counted_from=10, stop=30)
 
 @pytest.fixture(scope="module")
 def curves():
-    return miss_curves(zipf_trace([3_000, 40, 9_000], batches=30, samples=150), SPAN, per_table=True)
+    return miss_curves(skewed_trace(tables=[3_000, 40, 9_000], batches=30, samples=150), SPAN, per_table=True)
 
 
 def torchrecs(stats):
@@ -64,12 +64,12 @@ def test_slots_are_divided_where_they_save_most_and_all_of_them_are_used(curves)
 
 
 def test_constraints_are_torchrecs_own(curves):
-    constraints = planner_inputs(curves, batch_size=75, prefetch=True, reserved_bytes=1 << 20).constraints()
+    constraints = planner_inputs(curves, batch_size=75, prefetch=True).constraints()
     large = constraints["t2"]
     assert large.compute_kernels == ["fused_uvm_caching"]
     assert large.pooling_factors == [2.0]
     params = large.cache_params
-    assert (params.algorithm, params.reserved_memory, params.prefetch_pipeline) == (CacheAlgorithm.LRU, 1 << 20, True)
+    assert (params.algorithm, params.prefetch_pipeline) == (CacheAlgorithm.LRU, True)
     assert params.stats.expected_miss_rate(0.5) == pytest.approx(curves.tables[2].miss_rate(4_500), abs=1e-6)
     assert constraints["t1"].compute_kernels == ["fused"]
     assert constraints["t1"].cache_params is None
@@ -77,13 +77,13 @@ def test_constraints_are_torchrecs_own(curves):
 
 def test_the_command_writes_what_the_call_returns(tmp_path):
     plan = tmp_path / "new" / "plan.json"
-    result = run(*SMOKE, "--torchrec", str(plan), "--prefetch", "--reserved-memory", "2MiB")
+    result = run(*SMOKE, "--torchrec", str(plan), "--prefetch")
     assert result.exit_code == 0, result.output
     assert f"Wrote {plan}" in result.stderr
     inputs = PlannerInputs.read(plan)
     assert (inputs.trace, inputs.batch_size, inputs.slots) == ("criteo_kaggle", 256, None)
     caches = [table.cache for table in inputs.tables.values() if table.cache is not None]
-    assert {(cache.reserved_memory, cache.prefetch_pipeline) for cache in caches} == {(2 << 20, True)}
+    assert {cache.prefetch_pipeline for cache in caches} == {True}
     assert all(
         set(one["stats"]) == {"cacheability", "expected_lookups", "mrc_hist_counts", "height"}
         for one in json.loads(plan.read_text())["tables"].values()
@@ -96,17 +96,3 @@ def test_what_is_no_plan_is_refused_with_the_command_that_makes_one(tmp_path):
     (tmp_path / "other.json").write_text('{"tables": {}}')
     with pytest.raises(BadOption, match=r"other.json: trace: Field required: make it with"):
         PlannerInputs.read(tmp_path / "other.json")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--prefetch",), "--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too"),
-        (("--torchrec", "plan.json", "--reserved-memory", "much"), "--reserved-memory: 'much' is not a size"),
-        (("--counted", "none.json"), "--counted: none.json: No such file or directory: docs/torchrec-planner.md shows"),
-    ],
-)
-def test_options_that_cannot_be_are_refused_in_a_sentence(arguments, sentence):
-    result = run(*SMOKE, *arguments)
-    assert result.exit_code == 2
-    assert f"error: {sentence}" in result.stderr

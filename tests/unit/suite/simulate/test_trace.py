@@ -5,7 +5,7 @@ from bag_streams import bagged
 from hypothesis import given
 from listed_traces import ListedTrace, traces
 
-from suite.simulate.trace import DistinctRows, WorkloadTrace
+from suite.simulate.trace import DistinctRows, SomeTables, WorkloadTrace
 
 
 @given(trace=traces())
@@ -29,3 +29,12 @@ def test_workload_trace_has_the_ids_and_frequencies_of_its_workload() -> None:
     expected = workload.frequencies(0.5)
     for (name, _), found in zip(trace.tables, trace.frequencies(), strict=True):
         assert found.tolist() == expected[name].tolist()
+
+
+def test_some_tables_have_their_own_ids_and_frequencies_in_the_order_named() -> None:
+    trace = ListedTrace.of_ids([7, 3, 9], [[[6, 0], [2], [8]], [[], [1, 1], [4, 0]]], range(19))
+    some = SomeTables(trace, ["t2", "t0"])
+    assert some.tables == (("t2", 9), ("t0", 7))
+    assert [np.split(some.ids(n).values, some.ids(n).ends[:-1])[1].tolist() for n in (0, 1)] == [[6, 0], []]
+    assert [some.ids(n).values.tolist() for n in (0, 1)] == [[8, 6, 0], [4, 0]]
+    assert [counts.tolist() for counts in some.frequencies()] == [[*range(10, 19)], [*range(7)]]
