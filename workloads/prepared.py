@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -29,22 +28,12 @@ from workloads.schema import prefix_of
 _BLOCK_ROWS = 1 << 16
 
 
-@dataclass(frozen=True)
-class SplitArrays:
-    """Mapped arrays of a split: dense fp32 `[rows, columns]`, ids int32 `[rows, tables]`, labels uint8 `[rows]`."""
-
-    dense: npt.NDArray[np.generic]
-    ids: npt.NDArray[np.generic]
-    labels: npt.NDArray[np.generic]
-
-
 class PreparedWorkload:
     """A prepared dataset cut to one batch size: a `Workload` whose batches are real rows in time order.
 
     Attributes:
         folder: Where it lies.
         manifest: Where the data came from and how they were prepared.
-        arrays: The mapped files by split; `max_table_rows` does not apply to them.
     """
 
     best_auroc: float | None = None
@@ -59,8 +48,8 @@ class PreparedWorkload:
         self.batch_lookups = batch_size * len(manifest.tables)
         self.folder = folder
         self._max_table_rows = max_table_rows
-        self.arrays = {
-            split: SplitArrays(*(_map(folder, manifest, array_file(split, part)) for part in PARTS)) for split in Split
+        self._arrays = {
+            (split, part): _map(folder, manifest, array_file(split, part)) for split in Split for part in PARTS
         }
         self._counts = _map(folder, manifest, COUNTS)
 
@@ -95,8 +84,8 @@ class PreparedWorkload:
         Raises:
             DataError: an id is outside its table.
         """
-        arrays, part = self.arrays[split], slice(start, stop)
-        ids = np.ascontiguousarray(arrays.ids[part].T, dtype=np.int64)
+        dense, raw_ids, labels = (self._arrays[split, part][start:stop] for part in PARTS)
+        ids = np.ascontiguousarray(raw_ids.T, dtype=np.int64)
         self._check_ids(ids, split, start)
         if self._max_table_rows is not None:
             ids %= np.array([count for _, count in self.tables])[:, None]
@@ -104,8 +93,8 @@ class PreparedWorkload:
             keys=[name for name, _ in self.tables],
             ids=ids.reshape(-1),
             lengths=np.ones_like(ids),
-            dense=np.array(arrays.dense[part], dtype=np.float32),
-            labels=arrays.labels[part].astype(np.float32),
+            dense=np.array(dense, dtype=np.float32),
+            labels=labels.astype(np.float32),
         )
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
@@ -121,7 +110,7 @@ class PreparedWorkload:
         """Accesses by row of each table in the first rows of the training split."""
         counts = [np.zeros(table.rows, dtype=np.int64) for table in self.manifest.tables]
         for start in range(0, rows, _BLOCK_ROWS):
-            block = self.arrays[Split.TRAIN].ids[start : min(start + _BLOCK_ROWS, rows)]
+            block = self._arrays[Split.TRAIN, "ids"][start : min(start + _BLOCK_ROWS, rows)]
             ids = np.array(block.T, dtype=np.int64, order="C")
             self._check_ids(ids, Split.TRAIN, start)
             for of_table, into in zip(ids, counts, strict=True):

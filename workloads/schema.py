@@ -7,7 +7,7 @@ openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu), mlcommons/
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class Split(enum.StrEnum):
@@ -93,11 +93,6 @@ class DatasetSchema:
         return {Split.TRAIN: self.train_rows, Split.VALIDATION: self.validation_rows, Split.TEST: self.test_rows}
 
     @property
-    def rows(self) -> int:
-        """Labelled rows."""
-        return sum(self.splits.values())
-
-    @property
     def table_rows(self) -> int:
         """Embedding rows of all tables."""
         return sum(rows for _, rows in self.categorical)
@@ -144,15 +139,11 @@ CRITEO_1TB = DatasetSchema(
     ctr=0.0322,
 )
 
-MLPERF_DLRM_V2 = DatasetSchema(
+MLPERF_DLRM_V2 = replace(
+    CRITEO_1TB,
     name="mlperf_dlrm_v2",
     title="MLPerf DLRM v2",
     categorical=tuple(zip(_CRITEO_CATEGORICAL, _MLPERF_ROWS, strict=True)),
-    dense=_CRITEO_INTEGER,
-    train_rows=CRITEO_1TB.train_rows,
-    validation_rows=CRITEO_1TB.validation_rows,
-    test_rows=CRITEO_1TB.test_rows,
-    ctr=CRITEO_1TB.ctr,
     hotness=MLPERF_HOTNESS,
     like=CRITEO_1TB.name,
 )

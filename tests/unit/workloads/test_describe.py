@@ -32,27 +32,6 @@ def described(*words):
     return json.loads(result.stdout)
 
 
-def assert_describes(found, raw, names):
-    """The description of prepared rows is that of the raw ones, in the order of time."""
-    labels = raw["label"].astype(int)
-    stops = np.cumsum([split["rows"] for split in found["splits"]])
-    assert stops[-1] == len(raw)
-    for split, start, stop in zip(found["splits"], [0, *stops], stops, strict=False):
-        assert split["ctr"] == pytest.approx(labels[start:stop].mean())
-    train = raw[: stops[0]]
-    counts = {name: train[name].value_counts() for name in names}
-    counts[ALL_TABLES] = pd.concat(counts[name] for name in names).sort_values(ascending=False)
-    for table in found["tables"]:
-        expected = counts[table["table"]].to_numpy()
-        assert (table["distinct"], table["accesses"]) == (len(expected), expected.sum())
-        tops = [expected[: -(-len(expected) * thousandths // 1000)].sum() for thousandths in (1, 10, 50, 100)]
-        shares = [table[name] for name in ("top_0.1", "top_1", "top_5", "top_10")]
-        assert shares == pytest.approx(np.array(tops) / expected.sum())
-    test = raw[stops[1] :]
-    unseen = np.mean([~test[name].isin(set(train[name])) for name in names])
-    assert found["splits"][2]["unseen_share"] == pytest.approx(unseen)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """700 generated rows: 600 train, 50 validation, 50 test."""
@@ -66,16 +45,27 @@ def folder(tmp_path_factory):
     return prepared(tmp_path, "criteo_kaggle", tmp_path / "train.txt")
 
 
-def raw_rows(file):
-    schema = SCHEMAS["criteo_kaggle"]
+def test_figures_of_prepared_rows_equal_those_of_the_raw_file_in_the_order_of_time(folder):
+    schema, found = SCHEMAS["criteo_kaggle"], described(folder)
     names = [name for name, _ in schema.categorical]
     columns = ["label", *schema.dense, *names]
-    return pd.read_csv(file, dtype=str, sep="\t", header=None, names=columns).fillna("missing"), names
-
-
-def test_figures_of_prepared_rows_equal_those_of_the_raw_file(folder):
-    raw, names = raw_rows(folder.parent / "train.txt")
-    assert_describes(described(folder), raw, names)
+    raw = pd.read_csv(folder.parent / "train.txt", dtype=str, sep="\t", header=None, names=columns).fillna("missing")
+    labels = raw["label"].astype(int)
+    stops = np.cumsum([split["rows"] for split in found["splits"]])
+    assert stops[-1] == len(raw)
+    for split, start, stop in zip(found["splits"], [0, *stops], stops, strict=False):
+        assert split["ctr"] == pytest.approx(labels[start:stop].mean())
+    train, test = raw[: stops[0]], raw[stops[1] :]
+    counts = {name: train[name].value_counts() for name in names}
+    counts[ALL_TABLES] = pd.concat(counts[name] for name in names).sort_values(ascending=False)
+    for table in found["tables"]:
+        expected = counts[table["table"]].to_numpy()
+        assert (table["distinct"], table["accesses"]) == (len(expected), expected.sum())
+        tops = [expected[: -(-len(expected) * thousandths // 1000)].sum() for thousandths in (1, 10, 50, 100)]
+        shares = [table[name] for name in ("top_0.1", "top_1", "top_5", "top_10")]
+        assert shares == pytest.approx(np.array(tops) / expected.sum())
+    unseen = np.mean([~test[name].isin(set(train[name])) for name in names])
+    assert found["splits"][2]["unseen_share"] == pytest.approx(unseen)
 
 
 def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import threading
-from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from prepare_scenes import content, kaggle_file, random_rows
 
 from workloads import DataError
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import work_folder
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["workloads.prepare.prepare"])

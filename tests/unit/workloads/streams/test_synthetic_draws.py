@@ -88,13 +88,18 @@ def test_ranks_of_tables_of_unequal_numbers_of_lookups_are_those_of_each_table()
         assert np.array_equal(ranks[start:stop], by_table(RankSampler([law]).ranks, uniform[None, start:stop])[0])
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 1460, 10_131_227, 33_554_433])
-def test_row_ids_are_those_of_plain_numpy(rows):
-    ranks = np.random.default_rng(5).integers(0, rows, SIZE)
-    keys = np.random.Philox(key=9).random_raw(6).reshape(2, 3)
-    expected = slow_ids(ranks, rows=rows, multipliers=keys[0] | np.uint64(1), offsets=keys[1])
-    found = RankScrambler([rows], generator=np.random.Philox(key=9)).table_ids(0, ranks)
-    assert np.array_equal(found, expected)
+def test_row_ids_are_those_of_plain_numpy_of_one_table_and_of_all_at_once():
+    sizes = [1, 2, 3, 1460, 10_131_227, 33_554_433, 2**40 - 1]
+    generator = np.random.default_rng(5)
+    ranks = np.stack([generator.integers(0, rows, SIZE) for rows in sizes])
+    multipliers, offsets = np.random.Philox(key=9).random_raw(6 * len(sizes)).reshape(2, 3, len(sizes))
+    scrambler = RankScrambler(sizes, generator=np.random.Philox(key=9))
+    together = by_table(scrambler.ids, ranks)
+    for table, rows in enumerate(sizes):
+        words = {"multipliers": multipliers[:, table] | np.uint64(1), "offsets": offsets[:, table]}
+        expected = slow_ids(ranks[table], rows=rows, **words)
+        assert np.array_equal(together[table], expected)
+        assert np.array_equal(scrambler.table_ids(table, ranks[table]), expected)
 
 
 def test_dense_features_are_those_of_plain_numpy():

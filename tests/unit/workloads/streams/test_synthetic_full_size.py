@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from tests.unit.workloads.produced import equal
@@ -46,12 +45,3 @@ def test_last_batch_of_an_epoch_takes_no_more_memory_than_the_first_and_needs_no
         peaks.append(tracemalloc.get_traced_memory()[1] - before)
     assert peaks[1] < 1.5 * peaks[0]
     assert equal(seen, SyntheticWorkload.create(dataset, batch_size=64, seed=1).batch(last))
-
-
-def test_ids_of_the_largest_tables_reach_from_end_to_end():
-    workload = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=4096, seed=1)
-    features = workload.batch(7).features
-    for name, rows in workload.tables:
-        if rows == 40_000_000:
-            tenths = np.bincount(features[name].values().unique().numpy() * 10 // rows, minlength=10)
-            assert tenths.min() > 0.07 * tenths.sum(), name
