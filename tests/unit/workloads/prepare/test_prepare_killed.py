@@ -123,13 +123,3 @@ def test_all_is_on_the_drive_before_it_gets_the_name_that_says_so_and_then_the_n
         assert {which for _, which in takewhile(lambda step: step[0] == "synced", ours)} >= folders
     starts = {done[at][1].split("-")[0] for at in renames}
     assert starts >= {"staged", "counted", "made", "encoded", "replaced", "criteo_kaggle"}
-
-
-def test_output_that_was_put_aside_is_put_back_where_the_new_one_cannot_be(tmp_path):
-    work, target = tmp_path / "work", tmp_path / "target"
-    (work / "replaced").mkdir(parents=True)
-    (work / "replaced" / "rows").write_text("the only copy")
-    with suppress(KeyboardInterrupt), work_folder(work, restart=True, target=target):
-        assert (target / "rows").read_text() == "the only copy"
-        raise KeyboardInterrupt
-    assert content(tmp_path) == {"target/rows": b"the only copy"}
