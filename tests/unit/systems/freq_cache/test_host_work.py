@@ -1,7 +1,8 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
+import itertools
+import threading
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,11 +11,9 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
 from systems.freq_cache.cache import plan
-from systems.freq_cache.compiled import in_parts
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import HostTier
-from systems.threads import Worker
-from tests.faults.freq_cache_training import batch, built, learn, started
+from tests.contract.scenes import batch_of
+from tests.faults.freq_cache_training import batch, built, learn, started, train
 
 
 def test_batches_are_announced_ahead_on_cuda_alone_if_nobody_says() -> None:
@@ -67,16 +66,33 @@ def test_records_on_their_way_have_the_room_that_the_account_says(device: torch.
     assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken
 
 
-def test_a_thread_of_the_cache_reads_rows_with_others_and_each_in_its_place() -> None:
-    tier = HostTier(rows=50_000, layout=RowLayout(8, torch.float32, {}))
-    tier.records.copy_(torch.arange(400_000, dtype=torch.float32).view(50_000, 8))
-    rows, out = torch.randperm(50_000)[:20_001], torch.zeros(20_001, 8)
-    before = torch.get_num_threads()
-    torch.set_num_threads(16)
-    worker = Worker("cache-test")
-    torch.set_num_threads(before)
-    with patch("systems.freq_cache.compiled.in_parts", wraps=in_parts) as shared:
-        worker.submit(lambda: tier.read(rows, out)).result()
-    worker.close()
-    assert shared.call_args.args[1] == 4  # a quarter of the cores
-    assert torch.equal(out, tier.records[rows])
+def test_few_batches_wait_to_be_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection, gate, write = started(look_ahead=1), threading.Event(), HostTier.write
+
+    def gated(tier: HostTier, rows: Tensor, records: Tensor) -> None:
+        assert gate.wait(10)
+        write(tier, rows, records)
+
+    monkeypatch.setattr(HostTier, "write", gated)
+    threading.Timer(0.1, gate.set).start()
+    (cache,) = collection.caches
+    written, waiting = [0], []
+
+    def note(_: int) -> None:
+        written.append(collection.counters().rows_written_back)
+        waiting.append(cache.writer.pending_bytes)
+
+    train(collection, range(20), note)
+    rows_of_a_batch = max(after - before for before, after in itertools.pairwise(written))
+    assert 0 < max(waiting) <= 4 * rows_of_a_batch * cache.tier.layout.record_bytes
+
+
+def test_slots_reach_fbgemm_in_64_bits_so_that_its_sort_keys_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection, given = started(), []
+    tbe = collection.caches[0].pool._tbe
+    forward = tbe.forward
+    monkeypatch.setattr(tbe, "forward", lambda slots, *rest: given.append(slots.dtype) or forward(slots, *rest))
+    one_id_a_bag = {"users": [[3], [0]], "from": [[1], [1]], "to": [[7], [2]]}
+    for features in (batch(0), batch_of(one_id_a_bag)):
+        learn(collection(features).values(), 0)
+    assert given == [torch.int64, torch.int64]
