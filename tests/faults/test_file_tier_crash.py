@@ -1,6 +1,5 @@
-"""The tier on disk when its commit is cut short between two steps, or its drive is full."""
+"""The tier on disk when a write is interrupted before any line of it."""
 
-import errno
 import shutil
 import sys
 from itertools import count
@@ -16,7 +15,6 @@ from torch import Tensor
 from systems.freq_cache.tiers import commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from tests.faults.drives import file_size_limit
 from tests.faults.kept_tiers import KeptTier
 
 pytestmark = pytest.mark.slow
@@ -52,27 +50,8 @@ def held(tier: FileTier) -> Tensor:
     return out
 
 
-def committed_step(tier: KeptTier) -> int:
-    step = tier.committed_extra.get("step", 0)
-    assert isinstance(step, int)
-    return step
-
-
 class Killed(BaseException):
     """Stands for the end of the process."""
-
-
-@pytest.fixture(scope="module")
-def gone_on(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory after 39 steps, so many that free positions are in use; every third was committed."""
-    directory = tmp_path_factory.mktemp("gone_on")
-    tier = opened(directory)
-    for step in range(1, 40):
-        tier.write(*batch(step))
-        if step % 3 == 0:
-            tier.commit({"step": step})
-    tier.close()
-    return directory
 
 
 def write_interrupted(tier: FileTier, step: int, line: int) -> bool:
@@ -129,80 +108,3 @@ def test_interrupt_before_any_line_of_a_write_leaves_all_rows_old_or_all_new(tmp
             break
     assert outcomes == sorted(outcomes)
     assert outcomes[0] < outcomes[-2]  # some lines come after the rows have moved
-
-
-@pytest.mark.parametrize("counts", [False, True])
-def test_map_that_was_saved_counts_if_the_directory_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: bool
-) -> None:
-    tier = opened(tmp_path)
-    tier.write(*batch(1))
-    tier.commit({"step": 1})
-    tier.write(*batch(2))
-    if counts:
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="no directory today"):
-            patch.setattr(commits, "sync_directory", _fail)
-            tier.commit({"step": 2})
-    else:
-        tier.save_map(2)
-    tier.close()
-    again = opened(tmp_path)
-    assert committed_step(again) == (2 if counts else 1)
-    assert torch.equal(held(again), after(2 if counts else 1))
-    again.close()
-
-
-def test_map_of_a_commit_that_was_given_up_is_not_used_by_later_ones(tmp_path: Path) -> None:
-    tier = opened(tmp_path)
-    tier.write(*batch(1))
-    tier.save_map(1)
-    for step in (2, 3):
-        tier.write(*batch(step))
-    tier.commit({"step": 3})
-    tier.write(*batch(4))
-    tier.close()
-    again = opened(tmp_path)
-    assert committed_step(again) == 3
-    assert torch.equal(held(again), after(3))
-    again.close()
-
-
-def test_commit_that_may_not_last_is_made_to_last_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tier = opened(tmp_path)
-    tier.write(*batch(1))
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "sync_directory", _fail)
-        for attempt in (lambda: tier.commit({"step": 1}), lambda: tier.write(*batch(2))):
-            with pytest.raises(OSError, match="no directory today"):
-                attempt()
-    tier.write(*batch(2))
-    assert committed_step(tier) == 1
-    tier.close()
-    again = opened(tmp_path)
-    assert torch.equal(held(again), after(1))
-    again.close()
-
-
-def _fail(_: Path) -> None:
-    raise OSError("no directory today")
-
-
-def test_free_positions_that_cannot_be_written_fail_the_write_and_keep_all_rows(gone_on: Path, tmp_path: Path) -> None:
-    shutil.copytree(gone_on, tmp_path, dirs_exist_ok=True)
-    tier = opened(tmp_path)
-    failures = 0
-    for step in range(40, 48):
-        size_bytes = (tmp_path / "cache_0" / "rows.bin").stat().st_size
-        with file_size_limit(size_bytes // 2 // 4096 * 4096):
-            try:
-                tier.write(*batch(step))
-            except OSError as error:
-                assert error.errno == errno.EFBIG
-                assert torch.equal(held(tier), after(step - 1))
-                failures += 1
-        tier.write(*batch(step))
-        assert torch.equal(held(tier), after(step))
-    assert failures
-    tier.close()

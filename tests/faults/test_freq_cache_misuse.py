@@ -1,7 +1,5 @@
 """The cache when its planner fails, and when it is used wrongly."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -42,19 +40,6 @@ def test_exception_of_a_policy_surfaces_once_its_batch_is_planned_and_from_then_
         with pytest.raises(PlanningFailed) as again:
             call()
         assert again.value.__cause__ is error
-
-
-@LOOK_AHEAD
-def test_training_goes_on_in_a_new_collection_from_what_was_saved_before_planning_failed(
-    tmp_path: Path, look_ahead: int
-) -> None:
-    collection = started(policy=lambda rows: Breaks(MemoryError(), at=6), look_ahead=look_ahead)
-    with pytest.raises(PlanningFailed):
-        train(collection, range(10), lambda step: collection.save(tmp_path) if step == 3 else None)
-    again = built(look_ahead=look_ahead)
-    again.load(tmp_path)
-    train(again, range(4, 10))
-    assert_same(snapshot(again), plain_after(10))
 
 
 # Wrong use

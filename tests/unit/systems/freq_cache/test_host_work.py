@@ -1,6 +1,5 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
-import itertools
 import threading
 from types import SimpleNamespace
 
@@ -12,8 +11,8 @@ from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
 from systems.freq_cache.cache import plan
 from systems.freq_cache.tiers.slow_tier import HostTier
-from tests.contract.scenes import batch_of
-from tests.faults.freq_cache_training import batch, built, learn, started, train
+from tests.contract.scenes import batch_of, table
+from tests.faults.freq_cache_training import batch, built, learn, started
 
 
 def test_batches_are_announced_ahead_on_cuda_alone_if_nobody_says() -> None:
@@ -67,24 +66,23 @@ def test_records_on_their_way_have_the_room_that_the_account_says(device: torch.
 
 
 def test_few_batches_wait_to_be_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    collection, gate, write = started(look_ahead=1), threading.Event(), HostTier.write
-
-    def gated(tier: HostTier, rows: Tensor, records: Tensor) -> None:
-        assert gate.wait(10)
-        write(tier, rows, records)
-
-    monkeypatch.setattr(HostTier, "write", gated)
-    threading.Timer(0.1, gate.set).start()
+    """Each batch has ten rows that none had before, so no row is waited for."""
+    collection = built((table("rows", 1000, 8),), look_ahead=1, cache_ratio=0.02)
     (cache,) = collection.caches
-    written, waiting = [0], []
+    gate, evict = threading.Event(), cache.tier.evict
 
-    def note(_: int) -> None:
-        written.append(collection.counters().rows_written_back)
+    def gated(rows: Tensor, records: Tensor) -> None:
+        assert gate.wait(10)
+        evict(rows, records)
+
+    monkeypatch.setattr(cache.tier, "evict", gated)
+    threading.Timer(0.1, gate.set).start()
+    waiting = []
+    batches = [batch_of({"rows": [[10 * step + at] for at in range(10)]}) for step in range(100)]
+    for step, features in enumerate(collection.announced(batches)):
+        learn(collection(features).values(), step)
         waiting.append(cache.writer.pending_bytes)
-
-    train(collection, range(20), note)
-    rows_of_a_batch = max(after - before for before, after in itertools.pairwise(written))
-    assert 0 < max(waiting) <= 4 * rows_of_a_batch * cache.tier.layout.record_bytes
+    assert 0 < max(waiting) <= 4 * 10 * cache.tier.layout.record_bytes
 
 
 def test_slots_reach_fbgemm_in_64_bits_so_that_its_sort_keys_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
