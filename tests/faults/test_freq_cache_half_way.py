@@ -12,10 +12,9 @@ from torchrec import KeyedJaggedTensor
 
 import systems
 from systems import in_flight
-from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import Plain, batch, gradient, learn, plain_after, started
+from tests.faults.freq_cache_training import ADAGRAD, Plain, batch, gradient, learn, plain_after, started
 
 SOURCES = str(Path(systems.__file__).parent)
 
@@ -79,9 +78,8 @@ def test_backward_that_comes_on_another_thread_while_rows_are_about_to_move_is_r
 
 def test_no_python_runs_between_the_kernels_of_one_backward() -> None:
     """An interrupt would be raised there, and end backward when some tables are updated and others are not."""
-    optimizer = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
     tables, called = (table("shops", 40, 6), table("users", 60, 8)), []
-    pooled = started(tables, optimizer=optimizer, cache_ratio=0.5)(batch(0, tables)).values()
+    pooled = started(tables, optimizer=ADAGRAD, cache_ratio=0.5)(batch(0, tables)).values()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(SOURCES):
