@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.tiers import file, row_file
+from systems.freq_cache.tiers import commits, file, row_file
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import RamIndex
@@ -131,6 +131,24 @@ def test_map_of_a_commit_that_was_given_up_frees_no_position(tier: KeptTier, tmp
     tier.write(rows, 2 * records)
     tier.save_map(2)
     tier.write(rows, 3 * records)
+    tier.close()
+    again = opened(tmp_path / "tier")
+    assert torch.equal(read(again)[:150], records)
+    again.close()
+
+
+def test_commit_that_may_not_last_is_made_to_last_before_anything_is_written(
+    tier: KeptTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, records = torch.arange(150), torch.ones(150, LAYOUT.width)
+    tier.write(rows, records)
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "sync_directory", lambda _: (_ for _ in ()).throw(OSError("no directory today")))
+        for attempt in (lambda: tier.commit({"step": 1}), lambda: tier.write(rows, 2 * records)):
+            with pytest.raises(OSError, match="no directory today"):
+                attempt()
+    tier.write(rows, 2 * records)
+    assert tier.committed_extra == {"step": 1}
     tier.close()
     again = opened(tmp_path / "tier")
     assert torch.equal(read(again)[:150], records)
