@@ -13,21 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.cache.mover import RowMover
 from systems.freq_cache.tiers import commits
 from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import (
-    ADAGRAD,
-    TABLES,
-    TWO_WIDTHS,
-    batch,
-    built,
-    close,
-    plain_after,
-    started,
-    train,
-)
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, close, plain_after, started, train
 
 
 @pytest.fixture
@@ -87,7 +78,7 @@ def test_checkpoint_of_a_newer_version_is_refused(saved: Path) -> None:
         ((TABLES[0], table("shops", 100, 8, half=True)), {}, "float32.*float16"),
         (
             TABLES,
-            {"optimizer": ADAGRAD},
+            {"optimizer": SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)},
             r"'state': {}.*'state': {'sum': 1}",
         ),
     ],

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from linecache import getline
 from pathlib import Path
@@ -179,17 +179,8 @@ def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, 
     assert outcomes.count("right") == len(outcomes) if run.look_ahead else outcomes.count("right") > len(outcomes) / 2
 
 
-@pytest.fixture
-def _interrupts() -> Iterator[None]:
-    """A shell that starts a command in the background has it ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("_interrupts")
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_interrupts_at_random_moments_lose_nothing(kind: str, tmp_path: Path) -> None:
     """Signals come to the process at any time, as from a terminal: planning is not cut short by them, so all go on."""

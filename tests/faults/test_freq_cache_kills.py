@@ -1,6 +1,5 @@
-"""The cache when its process is killed between any two steps of a save, or one of its commits fails half-way."""
+"""The cache when its process is killed between any two steps of a save."""
 
-import errno
 import json
 import os
 import shutil
@@ -11,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from systems.freq_cache.tiers import file as file_tier
 from tests.contract.scenes import assert_same, snapshot
 from tests.faults.drives import before_each_step
-from tests.faults.freq_cache_training import TWO_WIDTHS, built, close, plain_after, started, train
+from tests.faults.freq_cache_training import built, plain_after, started, train
 from tests.faults.processes import process
 
 STEPS_OF_SAVE = ["fsync"] * 5 + ["replace", "fsync"]
@@ -63,28 +61,3 @@ def test_next_save_clears_away_what_a_killed_one_left(tmp_path: Path) -> None:
     collection.save(tmp_path)
     tables = json.loads((tmp_path / "manifest.json").read_text())["tables"].values()
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *(entry["rows_file"] for entry in tables)}
-
-
-def test_commit_that_fails_for_one_of_two_widths_opens_as_it_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = started(TWO_WIDTHS, directory=tmp_path)
-    train(collection, range(2))
-    collection.commit()
-    train(collection, range(2, 4))
-    original, calls = file_tier.save_map, []
-
-    def full_at_the_second(*arguments: object, **named: object) -> object:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return original(*arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(file_tier, "save_map", full_at_the_second)
-        with pytest.raises(OSError, match="No space left"):
-            collection.commit()
-    close(collection)
-    again = built(TWO_WIDTHS, directory=tmp_path)
-    assert_same(snapshot(again), plain_after(2, TWO_WIDTHS))
-    close(again)

@@ -9,7 +9,7 @@ from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
 from systems.contract import OptimizerKind, SparseOptimizer, Tier, WorkingSetTooLarge
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache import LFU, CachedEmbeddingBagCollection
 from tests.contract.scenes import batch_of, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built
 
@@ -51,11 +51,34 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"pinned": True, "directory": "somewhere"}, "give directory or pinned, not both"),
         ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
         ({"copy_engine": "device"}, r"pin them \(tier=pinned\)"),
+        ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
+        ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
+        ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
+        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
+        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         built(**choices)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("cache_ratio", "0.1"),
+        ("look_ahead", "2"),
+        ("look_ahead", True),
+        ("batch_lookups", None),
+        ("policy", 3),
+        ("seed", 0.5),
+        ("is_weighted", "no"),
+        ("policy", lambda _: None),
+    ],
+)
+def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{argument} is "):
+        built(**{argument: value})
 
 
 @pytest.mark.parametrize(
