@@ -191,8 +191,17 @@ def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, 
     assert outcomes.count("right") == len(outcomes) if run.look_ahead else outcomes.count("right") > len(outcomes) / 2
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """An interrupt that a trace raised may have come where the cache had put a handler of its own in place."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_interrupts")
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_interrupts_at_random_moments_lose_nothing(kind: str, tmp_path: Path) -> None:
     """Signals come to the process at any time, as from a terminal: planning is not cut short by them, so all go on."""
