@@ -182,10 +182,6 @@ def test_other_numbers_of_the_page(ran: dict[str, Any]) -> None:
     assert f"At most {1 / (1 - SPARE):.1f} times the rows written" in PAGE
     assert file_tier._MOST_ROWS == 500 * 10**6
     assert "500 million rows in a file tier" in PAGE
-    with pytest.raises(ValueError, match="0 to 64"):
-        CachedEmbeddingBagCollection(
-            ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), cache_ratio=0.1, look_ahead=65
-        )
 
 
 def test_misses_stated_are_those_of_the_figure(tmp_path: Path) -> None:
