@@ -38,22 +38,14 @@ def same_policies(name: str, frequencies: Sequence[int]) -> tuple[Policy, Rankin
 
 
 def assert_equal(plan: Plan, expected: BruteForcePlan) -> None:
-    assert plan.batch == expected.batch
-    assert plan.rows.tolist() == expected.rows
-    assert plan.missed.tolist() == expected.missed
-    assert plan.inverse.tolist() == expected.inverse
-    assert plan.overflow == expected.overflow
-    assert plan.fetch_rows.tolist() == expected.fetch_rows
-    assert plan.fetch_slots.tolist() == expected.fetch_slots
-    assert plan.back_rows.tolist() == expected.back_rows
-    assert plan.back_slots.tolist() == expected.back_slots
-    assert plan.fetch_after.tolist() == expected.fetch_after
+    arrays = "rows", "missed", "inverse", "fetch_rows", "fetch_slots", "back_rows", "back_slots", "fetch_after"
+    for name in arrays:
+        assert getattr(plan, name).tolist() == getattr(expected, name), name
+    assert (plan.batch, plan.overflow) == (expected.batch, expected.overflow)
+    assert (plan.unique_ids, plan.unique_misses) == (len(expected.rows), sum(expected.missed))
+    assert plan.lookup_misses == sum(expected.missed[i] for i in expected.inverse)
     assert np.maximum(plan.slots, -1).tolist() == expected.slots
-    assert plan.unique_ids == len(expected.rows)
-    assert plan.unique_misses == sum(expected.missed)
-    slots, lookup_misses = plan.slot_of_id, plan.lookup_misses
-    assert np.maximum(slots, -1).tolist() == [expected.slots[i] for i in expected.inverse]
-    assert lookup_misses == sum(expected.missed[i] for i in expected.inverse)
+    assert np.maximum(plan.slot_of_id, -1).tolist() == [expected.slots[i] for i in expected.inverse]
 
 
 class Both:

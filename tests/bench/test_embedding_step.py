@@ -14,7 +14,7 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
-from turns import Role, Side, Turns
+from turns import Side, Turns
 
 from suite.run.cell.training import tables_of
 from systems import registry
@@ -130,7 +130,6 @@ def side_of(variant: str, system: EmbeddingSystem, steps: Steps) -> Side:
     spec = system.spec
     return Side(
         name=f"test_embedding_step[{variant}-{spec.optimizer.kind.value}]",
-        role=Role.OURS if variant in OURS else Role.PEER,
         unit="ids",
         units=spec.batch_lookups,
         prepare=lambda: steps.prepare()[0],

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from turns import Role, Side, Turns
+from turns import Side, Turns
 
 from workloads.batch import Batch, Split
 from workloads.streams.synthetic import SyntheticWorkload
@@ -39,7 +39,6 @@ class Made:
         # the loops that make a batch run on one thread
         return Side(
             name=f"test_batch[{name}]",
-            role=Role.OURS,
             unit="words",
             units=self.words,
             prepare=self.prepare,
@@ -71,7 +70,6 @@ def drawn(name: str, words: int) -> Side:
     generator = np.random.Generator(np.random.Philox(key=1))
     return Side(
         name=f"test_uniforms[{name}]",
-        role=Role.BOUND,
         unit="words",
         units=words,
         prepare=tuple,
@@ -105,10 +103,3 @@ def test_batch(turns: Turns, full_size: bool, name: str) -> None:
         ids = batch.features[table].values()
         assert ids.min() >= 0
         assert ids.max() < rows
-
-
-@pytest.mark.benchmark(group="generator")
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_uniforms(turns: Turns, full_size: bool, name: str) -> None:
-    words = Made(name, samples=SAMPLES[full_size]).words
-    assert_uniform(turns.measure(drawn(name, words), rounds=ROUNDS), words)

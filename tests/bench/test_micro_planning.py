@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from figures import POLICIES, ids_of, planner_of
 from steps import ZipfTables
-from turns import Gather, Role, Side, Turns
+from turns import Gather, Side, Turns
 
 from systems.freq_cache.cache.plan import Ids, Plan
 from workloads.schema import CRITEO_KAGGLE
@@ -77,7 +77,6 @@ def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_a
     planned = Planned(policy, look_ahead, sizes=sizes_of(full_size), lookups=lookups)
     ours = Side(
         name=f"test_plan[{policy}-{look_ahead}]",
-        role=Role.OURS,
         unit="ids",
         units=lookups,
         prepare=planned.prepare,
@@ -91,8 +90,3 @@ def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_a
     assert np.array_equal(plan.slot_of_id, plan.slots[plan.inverse])
     assert plan.slot_of_id.min() >= 0
     assert plan.unique_misses > 0
-
-
-@pytest.mark.benchmark(group="planning")
-def test_gather(turns: Turns, gather: Gather) -> None:
-    gather.check(turns.measure(gather.side(GATHER), rounds=ROUNDS))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import pytest
-from turns import Role, Side, Turns
+from turns import Side, Turns
 
 from tests.raw_files import write_raw
 from workloads.prepare.formats import FORMATS, RawFormat
@@ -46,14 +46,13 @@ class Text:
             schema={column.name: pl.String for column in self.raw.columns},
         )
 
-    def side(self, name: str, role: Role) -> Side:
+    def side(self, name: str, run: Callable[[], pl.DataFrame]) -> Side:
         return Side(
             name=f"{name}[{self.raw.dataset}]",
-            role=role,
             unit="rows",
             units=self.rows,
             prepare=tuple,
-            run=self.parse if role is Role.OURS else self.read_csv,
+            run=run,
             threads=pl.thread_pool_size(),
         )
 
@@ -70,7 +69,7 @@ def text(request: pytest.FixtureRequest, full_size: bool, tmp_path_factory: pyte
 @pytest.mark.benchmark(group="reader")
 def test_parse(turns: Turns, text: Text) -> None:
     parsed, strings = turns.measure(
-        text.side("test_parse", Role.OURS), beside=text.side("test_read_csv", Role.PEER), rounds=ROUNDS
+        text.side("test_parse", text.parse), beside=text.side("test_read_csv", text.read_csv), rounds=ROUNDS
     )
     assert parsed.height == strings.height == text.rows
     assert parsed.columns == [column.name for column in text.raw.used]
@@ -78,11 +77,3 @@ def test_parse(turns: Turns, text: Text) -> None:
     hexadecimal = next(column for column in text.raw.categorical if column.kind == "categorical_hex").name
     words = strings[hexadecimal].to_list()
     assert parsed[hexadecimal].to_list() == [int(word, 16) if word else None for word in words]
-
-
-@pytest.mark.benchmark(group="reader")
-def test_read_csv(turns: Turns, text: Text) -> None:
-    strings = turns.measure(text.side("test_read_csv", Role.PEER), rounds=ROUNDS)
-    lines = text.path.read_text().splitlines()[text.raw.header :]
-    assert strings.height == len(lines)
-    assert tuple(field or "" for field in strings.row(-1)) == tuple(lines[-1].split(text.raw.separator.decode()))

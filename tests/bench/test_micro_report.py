@@ -9,7 +9,7 @@ from functools import partial
 
 import pandas as pd
 import pytest
-from turns import Role, Side, Turns
+from turns import Side, Turns
 
 from suite.records.groups import group_records
 from suite.records.record import Record
@@ -21,7 +21,6 @@ WORKLOADS = ("criteo_kaggle", "avazu", "criteo_1tb")
 SYSTEMS = ("full_gpu", "torchrec_uvm", *(f"cache[policy=p{number}]" for number in range(18)))
 ROUNDS_OF_SYSTEM = {True: 5, False: 2}
 ROUNDS = 20
-LOADS = "test_loads"
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +42,20 @@ def tables_of(records: list[Record]) -> tuple[str, str]:
     return to_markdown(sheet), to_csv(sheet)
 
 
-def side(name: str, role: Role, records: list[Record], run: Callable[[], object]) -> Side:
-    return Side(name=name, role=role, unit="records", units=len(records), prepare=tuple, run=run, threads=1)
+def side(name: str, records: list[Record], run: Callable[[], object]) -> Side:
+    return Side(name=name, unit="records", units=len(records), prepare=tuple, run=run, threads=1)
 
 
 def loads(records: list[Record]) -> Side:
     texts = [json.dumps(one.model_dump(mode="json"), indent=2) for one in records]
-    return side(LOADS, Role.BOUND, records, lambda: [json.loads(text) for text in texts])
+    return side("test_loads", records, lambda: [json.loads(text) for text in texts])
 
 
 @pytest.mark.benchmark(group="report")
 def test_tables(turns: Turns, records: list[Record]) -> None:
-    ours = side("test_tables", Role.OURS, records, partial(tables_of, records))
+    ours = side("test_tables", records, partial(tables_of, records))
     (markdown, csv), read = turns.measure(ours, beside=loads(records), rounds=ROUNDS)
     assert markdown.count("| torchrec_uvm |") == 2 * len(WORKLOADS)  # main columns, and the rest
     frame = pd.read_csv(io.StringIO(csv))
     assert set(SYSTEMS) <= set(frame["system"])
-    assert len(read) == len(records)
-
-
-@pytest.mark.benchmark(group="report")
-def test_loads(turns: Turns, records: list[Record]) -> None:
-    read = turns.measure(loads(records), rounds=ROUNDS)
     assert [Record.model_validate(content) for content in read] == records

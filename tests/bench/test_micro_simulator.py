@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from turns import Role, Side, Turns
+from turns import Side, Turns
 
 from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.models.registry import build, parse_policies
@@ -28,7 +28,6 @@ CACHE_RATIO = 0.05
 SIZES = {True: (1_000_000, 2_048, 16), False: (20_000, 64, 3)}
 """Rows of all tables, samples per batch, and batches, at full size and in a test."""
 ROUNDS = 15
-UNIQUE = "test_unique"
 
 
 class Held(Trace):
@@ -81,16 +80,14 @@ class Replayed:
         return (Setting(trace=trace, span=span, slots=slots_of(trace.rows, CACHE_RATIO)),)
 
     def unique(self) -> Side:
-        return self._side(UNIQUE, Role.BOUND, self.next_trace, distinct_rows)
+        return self._side("test_unique", self.next_trace, distinct_rows)
 
     def policy(self, name: str) -> Side:
         variant = parse_policies(name)[0]
-        return self._side(
-            f"test_replay[{name}]", Role.OURS, self.next_setting, lambda setting: replay(build(variant, setting))
-        )
+        return self._side(f"test_replay[{name}]", self.next_setting, lambda setting: replay(build(variant, setting)))
 
-    def _side(self, name: str, role: Role, prepare: Callable[[], Sequence[Any]], run: Callable[..., Any]) -> Side:
-        return Side(name=name, role=role, unit="ids", units=self._traces.lookups, prepare=prepare, run=run, threads=1)
+    def _side(self, name: str, prepare: Callable[[], Sequence[Any]], run: Callable[..., Any]) -> Side:
+        return Side(name=name, unit="ids", units=self._traces.lookups, prepare=prepare, run=run, threads=1)
 
     def rows(self) -> list[npt.NDArray[np.int64]]:
         """The rows of every batch of the last trace, numbered through all tables."""
@@ -115,12 +112,6 @@ def test_replay(turns: Turns, traces: Traces, name: str) -> None:
     tally: Tally
     tally, distinct = turns.measure(replayed.policy(name), beside=replayed.unique(), rounds=ROUNDS)
     assert tally.lookups == traces.lookups
-    assert tally.unique_ids == distinct  # both saw the same trace last
+    # both saw the same trace last
+    assert tally.unique_ids == distinct == sum(len(set(rows.tolist())) for rows in replayed.rows())
     assert 0 < tally.unique_misses < tally.unique_ids
-
-
-@pytest.mark.benchmark(group="simulator")
-def test_unique(turns: Turns, traces: Traces) -> None:
-    replayed = Replayed(traces)
-    distinct = turns.measure(replayed.unique(), rounds=ROUNDS)
-    assert distinct == sum(len(set(rows.tolist())) for rows in replayed.rows())

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
-from turns import Gather, Role, Side, Turns
+from turns import Gather, Side, Turns
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection, base
@@ -119,7 +119,6 @@ def test_training_thread(turns: Turns, full_size: bool, steps: Steps) -> None:
     gather = Gather(rows=SIZES[full_size][0], ids=steps.ids)
     ours = Side(
         name="test_training_thread",
-        role=Role.OURS,
         unit="ids",
         units=steps.ids,
         prepare=steps.prepare,
@@ -139,10 +138,3 @@ def test_training_thread(turns: Turns, full_size: bool, steps: Steps) -> None:
     counters = steps.collection.counters()
     assert counters.late_batches <= LOOK_AHEAD  # those planned before anything was trained
     assert 0 < counters.unique_misses <= counters.rows_fetched
-
-
-@pytest.mark.benchmark(group="training thread")
-def test_gather_of_published_size(turns: Turns, full_size: bool) -> None:
-    rows, samples = SIZES[full_size]
-    gather = Gather(rows=rows, ids=26 * samples)
-    gather.check(turns.measure(gather.side(GATHER), rounds=ROUNDS))

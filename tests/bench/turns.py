@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,12 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 
 
-class Role(StrEnum):
-    """What a side of a benchmark is."""
-
-    OURS = "ours"
-    PEER = "peer"
-    """Does the same work in another way."""
-    BOUND = "bound"
-    """Does a part of the work that nobody can do without."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One side of a benchmark.
 
     Attributes:
-        name: That of the test that measures it, with its parameters.
+        name: That of the test that measures it, with its parameters; of the other side, what limits call it.
         unit, units: What a round works through, and how many of it.
         prepare: Makes the arguments of a round, outside the clock; whatever a cache could remember is fresh.
         run: What the clock sees.
@@ -42,7 +31,6 @@ class Side:
     """
 
     name: str
-    role: Role
     unit: str
     units: int
     prepare: Callable[[], Sequence[Any]]
@@ -89,7 +77,6 @@ class Turns:
             side.run, setup=prepare, rounds=rounds, warmup_rounds=warmup_rounds, iterations=1
         )
         self._benchmark.extra_info.update(
-            role=side.role.value,
             unit=side.unit,
             units=side.units,
             threads=side.threads,
@@ -115,7 +102,6 @@ class Gather:
     def side(self, name: str) -> Side:
         return Side(
             name=name,
-            role=Role.BOUND,
             unit="ids",
             units=self._ids,
             prepare=self._prepare,

@@ -87,7 +87,11 @@ def drawn(seed: int) -> Drawn:
         ours = CachedEmbeddingBagCollection(tables, is_weighted=weighted, **choices)
         theirs = EmbeddingBagCollection(tables=tables, is_weighted=weighted)
     else:
-        ours, theirs = CachedEmbeddingCollection(tables, **choices), EmbeddingCollection(tables=tables)
+        ours = CachedEmbeddingCollection(tables, need_indices=True, **choices)
+        theirs = EmbeddingCollection(tables=tables, need_indices=True)
+        assert (ours.embedding_dim(), ours.need_indices()) == (theirs.embedding_dim(), theirs.need_indices())
+        assert ours.embedding_names_by_table() == theirs.embedding_names_by_table()
+        assert ours.embedding_configs() == theirs.embedding_configs()
     theirs.load_state_dict({name: value for name, value in ours.state_dict().items() if name.endswith(".weight")})
     groups = [{"params": [p], **own.get(name.split(".")[1], {})} for name, p in theirs.named_parameters()]
     return Drawn(
@@ -140,12 +144,23 @@ def features_of(case: Drawn) -> list[str]:
     return sorted({name for table in case.tables for name in table.feature_names})
 
 
-def values_of(case: Drawn, found: Any) -> dict[str, Tensor]:
+def looked_up(case: Drawn, batch: KeyedJaggedTensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The values that both give, which agree, as do lengths and ids of sequences."""
+    ours, theirs = case.ours(batch), case.theirs(batch)
     if case.pooled:
-        assert found.keys() == case.theirs._embedding_names
-        return {"pooled": found.values()}
-    assert list(found) == [name for names in case.theirs._embedding_names_by_table for name in names]
-    return {name: tensor.values() for name, tensor in found.items()}
+        assert ours.keys() == theirs.keys() == case.theirs._embedding_names
+        values = {"pooled": ours.values()}, {"pooled": theirs.values()}
+    else:
+        assert list(ours) == list(theirs)
+        for name, sequence in theirs.items():
+            assert torch.equal(ours[name].lengths(), sequence.lengths())
+            assert torch.equal(ours[name].weights(), sequence.weights())
+        values = (
+            {name: one.values() for name, one in ours.items()},
+            {name: one.values() for name, one in theirs.items()},
+        )
+    agree(case, *values)
+    return values
 
 
 def agree(case: Drawn, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
@@ -166,8 +181,7 @@ def test_collection_is_torchrecs_in_outputs_and_rows(seed: int) -> None:
         losses = {"ours": torch.zeros(()), "theirs": torch.zeros(())}
         for batch in together:
             assert next(coming) is batch
-            ours, theirs = values_of(case, case.ours(batch)), values_of(case, case.theirs(batch))
-            agree(case, ours, theirs)
+            ours, theirs = looked_up(case, batch)
             for name, value in theirs.items():
                 gradient = torch.randn(value.shape)
                 losses["ours"] = losses["ours"] + (ours[name] * gradient).sum()
@@ -186,8 +200,7 @@ def evaluate(case: Drawn) -> None:
     before = case.ours.counters()
     case.ours.eval()
     with torch.no_grad():
-        batch = batch_for(case)
-        agree(case, values_of(case, case.ours(batch)), values_of(case, case.theirs(batch)))
+        looked_up(case, batch_for(case))
     case.ours.train()
     after = case.ours.counters()
     assert (after.steps, after.lookups, after.unique_ids) == (before.steps, before.lookups, before.unique_ids)

@@ -21,7 +21,6 @@ from scenes import (
 )
 
 from systems.contract import CacheRatio, OptimizerKind, Rows
-from tests.contract.plain_training import PlainTraining
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 by_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -82,17 +81,6 @@ def test_loaded_rows_are_looked_up_at_once_even_if_old_ones_were_cached(variant:
     for t in TABLES:
         for name in t.feature_names:
             assert torch.equal(pooled[name].cpu(), 2.0 * lengths[name].float()[:, None].expand(-1, t.embedding_dim))
-
-
-@by_variant
-def test_training_goes_on_from_loaded_rows(variant: str, device: torch.device) -> None:
-    used, fresh = trained(variant, device), build(variant, device=device, kind=ADAGRAD)
-    plain = PlainTraining(TABLES, optimizer(ADAGRAD), seed=77)
-    for system in (used, fresh):
-        plain.start(system)
-        for seed in range(3):
-            train(system, ragged(seed), seed)
-    assert_same(snapshot(used), snapshot(fresh), within=repeatable(device))
 
 
 @by_variant

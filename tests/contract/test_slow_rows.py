@@ -1,6 +1,7 @@
 """Rows kept in fp16 or int8 in the cache's slow tier: how far off they are, that none drifts, what they weigh."""
 
 from pathlib import Path
+from typing import Any
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
@@ -24,9 +25,20 @@ from scenes import (
 )
 from torch import Tensor
 
-from systems.contract import CacheRatio, MemoryUse, OptimizerKind, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
+from systems.contract import (
+    CacheRatio,
+    HostBytes,
+    MemoryUse,
+    OptimizerKind,
+    Rows,
+    SparseOptimizer,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
 from systems.freq_cache import CachedEmbeddingBagCollection, FreqCache
 from systems.freq_cache.tiers.layout import RowLayout, decode_int8, encode_int8
+from systems.freq_cache.tiers.ram_index import RamIndex
 
 CPU = torch.device("cpu")
 KEPT = ("fp16", "int8")
@@ -229,3 +241,26 @@ def test_verification_passes_a_rounding_cache_and_finds_a_lost_update(slow_rows,
     assert right.passed, [check for check in right.checks if not check.passed]
     failed = {check.name for check in wrong.checks if not check.passed}
     assert {f"{kind.value}: after training, rows", "rowwise_adagrad: after training, rows"} <= failed
+
+
+@pytest.mark.parametrize(
+    ("asked", "levels"),
+    [
+        ("freq_cache[tier=file]", 3),
+        ("freq_cache[slow_rows=fp16,tier=file]", 3),
+        ("freq_cache[levels=2,tier=file]", 2),
+    ],
+)
+def test_verification_moves_rows_through_ram_where_the_cell_has_that_level(
+    asked: str, levels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, enter = [], RamIndex.enter
+
+    def noted(self: RamIndex, rows: Any, *places: Any, **named: Any) -> None:
+        entered.append(rows.size)
+        enter(self, rows, *places, **named)
+
+    monkeypatch.setattr(RamIndex, "enter", noted)
+    budget = HostBytes(total_bytes=64 << 20, device_bytes=4 << 20)
+    assert verification_of(FreqCache, asked, budget=budget).passed
+    assert (sum(entered) > 0) == (levels == 3)

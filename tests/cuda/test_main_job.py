@@ -6,7 +6,6 @@ longer than what they compute.
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +20,7 @@ from suite.records.store import RecordStore
 from suite.run.process import limits_of
 from suite.run.turns.groups import BASELINE_REPEAT, MemoryNeed, arrange
 from suite.run.turns.timing import time_group, times_of
+from tests.docs.commands import run_python
 
 if "VCUDA_LATE" not in os.environ:
     pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
@@ -39,24 +39,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run a script, or a module behind `-m`, as Python would with these words. Its exit code."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", words[1:] if words[0] == "-m" else words)
-    try:
-        if words[0] == "-m":
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
-
-
-def run(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, dict[str, dict[str, Any]]]:
+def run(folder: Path, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit code and the records of a run, by system."""
     before = set(folder.glob("records/*.json"))
-    code = call(["run_bench.py", *JOB, "--out", str(folder), *arguments], monkeypatch)
+    code, _ = run_python(["run_bench.py", *JOB, "--out", str(folder), *arguments], ROOT)
     records = [json.loads(path.read_text()) for path in folder.glob("records/*.json") if path not in before]
     return code, {record["cell"]["system"]: record for record in records}
 
@@ -74,10 +60,8 @@ def statuses(records: dict[str, dict[str, Any]]) -> dict[str, str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_all_systems_end_well_and_no_time_is_kept(
-    optimizer: str, without: tuple[str, ...], shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, records = run(shared, "--systems", "all", "--optimizer", optimizer, monkeypatch=monkeypatch)
+def test_all_systems_end_well_and_no_time_is_kept(optimizer: str, without: tuple[str, ...], shared: Path) -> None:
+    code, records = run(shared, "--systems", "all", "--optimizer", optimizer)
     assert code == 0
     assert len(records) == 20
     assert statuses(records) == dict.fromkeys(records, "ok") | dict.fromkeys(without, "unsupported")
@@ -85,8 +69,8 @@ def test_all_systems_end_well_and_no_time_is_kept(
 
 
 @OTHERS
-def test_a_budget_of_the_device(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, records = run(shared, "--systems", FEW, "--device-budget", "2MiB", monkeypatch=monkeypatch)
+def test_a_budget_of_the_device(shared: Path) -> None:
+    _, records = run(shared, "--systems", FEW, "--device-budget", "2MiB")
     assert statuses(records) == dict.fromkeys(FEW.split(","), "ok") | {"full_gpu": "infeasible"}
 
 
@@ -95,15 +79,15 @@ def test_full_tables_end_as_out_of_memory_where_the_cache_fits(tmp_path: Path, m
     """Rows of 4 KB, 100 MB in all; a context takes 512 MiB."""
     monkeypatch.setenv("VCUDA_MEMORY", str(600 << 20))
     wide = "--systems", "full_gpu,freq_cache", "--embedding-dim", "1024", "--batch-size", "64", "--lr", "0.01"
-    code, records = run(tmp_path, *wide, monkeypatch=monkeypatch)
+    code, records = run(tmp_path, *wide)
     assert statuses(records) == {"full_gpu": "oom_device", "freq_cache": "ok"}
     assert code == 1
 
 
 @SGD
-def test_systems_take_turns_in_one_process(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_take_turns_in_one_process(shared: Path, tmp_path: Path) -> None:
     """No run on this device does so, since it has no speed: several systems on it, which train the same batches."""
-    run(shared, "--systems", FEW, monkeypatch=monkeypatch)  # done, unless this test runs alone
+    run(shared, "--systems", FEW)  # done, unless this test runs alone
     found = [record for record in RecordStore(shared).load_all()[0] if record.cell.system in FEW.split(",")]
     records = [one for one in found if one.cell.optimizer == "sgd" and one.cell.device_budget_bytes is None]
     much = MemoryNeed(host=1 << 40, device=1 << 40, disk=1 << 40)
@@ -155,10 +139,9 @@ def smaller(step: Step, folder: Path) -> list[str]:
     steps_of((ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")),
     ids=lambda step: " ".join(step.command.split()[1:4]),
 )
-def test_a_command_of_the_page_ends_well(
-    step: Step, shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_of_the_page_ends_well(step: Step, shared: Path) -> None:
     codes = {0, 1} if step.command.endswith("suite doctor") else {0}  # which finds whether the machine is at work
-    assert call(smaller(step, shared), monkeypatch) in codes
+    code, output = run_python(smaller(step, shared), ROOT)
+    assert code in codes, output
     if any(name in step.command for name in ("doctor", "exchange_rates", "step_profile")):
-        assert "virtual device: no speed" in capsys.readouterr().out
+        assert "virtual device: no speed" in output

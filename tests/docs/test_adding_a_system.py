@@ -36,7 +36,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-@pytest.mark.slow
 def test_the_system_of_the_page_runs_verified_after_one_file_and_one_line(tree: Path) -> None:
     command = re.search(r"```sh\npython (.*?)\n```", PAGE.read_text())
     assert command is not None

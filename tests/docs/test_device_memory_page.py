@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from suite.records.groups import published_rows
-from suite.tables.formatting import look
 from tests.docs.commands import module_of
-from tests.unit.suite.report.report_scenes import alike
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "device_memory"
@@ -18,21 +14,6 @@ PAGE, README = (
 )
 MADE = module_of(FOLDER / "memory_table.py")
 ROWS = MADE.rows()
-
-
-def test_tables_in_files_and_pages_are_of_the_records() -> None:
-    assert (FOLDER / "device_memory.md").read_text(encoding="utf-8") == MADE.page(ROWS)
-    for page, table in MADE.PAGES.items():
-        text = page.read_text(encoding="utf-8")
-        assert MADE.in_page(text, table(ROWS)) == text, page
-    assert len(MADE.published_table(ROWS).splitlines()) == 2 + 6
-
-
-@pytest.mark.slow
-def test_the_figure_is_of_the_records(tmp_path: Path) -> None:
-    with look("device_memory"):
-        MADE.figure(ROWS).savefig(tmp_path / "device_memory.svg", metadata={"Date": None})
-    assert alike(FOLDER / "device_memory.svg", tmp_path / "device_memory.svg")
 
 
 def test_every_place_says_that_the_device_is_virtual() -> None:

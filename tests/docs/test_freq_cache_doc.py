@@ -148,17 +148,6 @@ def test_bytes_that_policies_keep_per_row() -> None:
     assert stated == {name: policy.nbytes // rows for name, policy in kept.items()}
 
 
-def test_room_of_the_window_grows_as_stated() -> None:
-    ids = 64
-    planner = Planner(rows=100_000, slots=5_000, policy=LRU(), batch_ids=ids)
-    assert planner.window_bytes == 16 * (1 + ids)
-    for batch in range(20):
-        values = np.arange(batch * ids, (batch + 1) * ids)
-        planner.announce(planner.distinct(Ids(values, np.array([ids]), np.array([0]))), changes=True)
-        assert planner.window_bytes == 16 * (1 + ids) + (8 + 4) * ids * planner.announced
-    assert "16 x (1 + ids of the largest batch) + 8 x distinct rows + 4 x ids, of all announced batches |" in PAGE
-
-
 def test_criteo_1tb_fits_what_the_page_says(ran: dict[str, Any]) -> None:
     stated = _worked_example()
     slots, record = ran["slots"], 512
@@ -193,20 +182,6 @@ def test_other_numbers_of_the_page(ran: dict[str, Any]) -> None:
     assert f"At most {1 / (1 - SPARE):.1f} times the rows written" in PAGE
     assert file_tier._MOST_ROWS == 500 * 10**6
     assert "500 million rows in a file tier" in PAGE
-    with pytest.raises(ValueError, match="0 to 64"):
-        CachedEmbeddingBagCollection(
-            ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), cache_ratio=0.1, look_ahead=65
-        )
-
-
-def test_first_rows_are_uniform_within_the_stated_bound(ran: dict[str, Any]) -> None:
-    options = {"optimizer": SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), "cache_ratio": 0.1}
-    first = CachedEmbeddingBagCollection(ran["tables"], **options).state_dict()
-    zero = CachedEmbeddingBagCollection(ran["tables"], **options, seed=None).state_dict()
-    for table in ran["tables"]:
-        name = f"embedding_bags.{table.name}.weight"
-        assert first[name].abs().max().item() == pytest.approx(table.num_embeddings**-0.5, rel=1e-2)
-        assert not zero[name].any()
 
 
 def test_misses_stated_are_those_of_the_figure(tmp_path: Path) -> None:

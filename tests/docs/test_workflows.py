@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,9 @@ def test_oldest_and_newest_versions_that_the_project_allows_are_those_that_the_w
         lowest, highest = (Version(triples()[torch][name]) for torch in (oldest, newest))
         beyond = f"<{highest.major}.{highest.minor + 1}"
         assert allowed[name].specifier == SpecifierSet(f">={lowest.major}.{lowest.minor},{beyond}"), name
+    assert any(bound.operator == "<" for bound in allowed["numba"].specifier)
+    for name in ("numba", "torch", "torchrec"):
+        assert version(name).partition("+")[0] in allowed[name].specifier
 
 
 def test_triples_are_those_that_the_doctor_knows() -> None:

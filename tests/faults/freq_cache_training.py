@@ -5,7 +5,7 @@ equal to the last bit.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ LOOK_AHEAD = pytest.mark.parametrize("look_ahead", [0, 2])
 TABLES = (table("users", 300, 8), table("shops", 100, 8, "from", "to"))
 TWO_WIDTHS = (table("users", 60, 8), table("shops", 40, 4))
 SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5)
-COMMIT_EVERY = 3
+ADAGRAD = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
 
 
 def batch(step: int, tables: tuple[Any, ...] = TABLES) -> KeyedJaggedTensor:
@@ -44,6 +44,13 @@ class Plain(PlainTraining):
         for at, (name, weight) in enumerate(self.weights.items()):
             self.weights[name] = torch.arange(weight.numel()).view(weight.shape).double() / 8 + 1000 * at
 
+    @classmethod
+    def of(cls, collection: CachedEmbeddingBagCollection) -> Self:
+        """Plain training of the tables of a collection, which is given its rows."""
+        plain = cls(tuple(collection.spec.tables))
+        plain.start(collection)
+        return plain
+
     def train(self, steps: range) -> None:
         for step in steps:
             self.step(batch(step, self.tables), gradient(step, self.pooled(batch(step, self.tables))))
@@ -60,8 +67,9 @@ def plain_after(steps: int, tables: tuple[Any, ...] = TABLES) -> dict[str, Tenso
 
 
 def built(tables: tuple[Any, ...] = TABLES, **more) -> CachedEmbeddingBagCollection:
-    choices = {"optimizer": SGD, "cache_ratio": 0.1, "seed": None, "batch_lookups": 32, "policy": "lru", **more}
-    return CachedEmbeddingBagCollection(tables, **choices)
+    choices = {"optimizer": SGD, "seed": None, "batch_lookups": 32, "policy": "lru"}
+    budget = {} if "device_bytes" in more else {"cache_ratio": 0.1}
+    return CachedEmbeddingBagCollection(tables, **{**choices, **budget, **more})
 
 
 def started(tables: tuple[Any, ...] = TABLES, **choices: object) -> CachedEmbeddingBagCollection:

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.tiers import commits, row_file
 from systems.freq_cache.tiers.blocks import Blocks, open_blocks
@@ -24,7 +23,7 @@ from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.drives import before_each_step
-from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
+from tests.faults.freq_cache_training import ADAGRAD, TABLES, TWO_WIDTHS, built, close, plain_after, started, train
 from tests.faults.kept_tiers import KeptTier
 
 NARROW, WIDE = RowLayout(4, torch.float32, {"sum": 1}), RowLayout(128, torch.float32, {})
@@ -203,7 +202,6 @@ def test_any_file_that_is_gone_or_cut_leaves_right_rows_or_an_error(states: list
 
 
 USERS, SHOPS = TWO_WIDTHS
-ROWWISE_ADAGRAD = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
 ONE_WIDTH = (table("users", 60, 8), table("shops", 40, 8))
 
 
@@ -218,7 +216,7 @@ ONE_WIDTH = (table("users", 60, 8), table("shops", 40, 8))
         (ONE_WIDTH, (table("shops", 60, 8), table("users", 40, 8)), {}),
         (ONE_WIDTH, ONE_WIDTH, {"cache_rows": {"users": 20}}),
         (ONE_WIDTH, ONE_WIDTH, {"slow_rows": "fp16"}),
-        (ONE_WIDTH, ONE_WIDTH, {"optimizer": ROWWISE_ADAGRAD}),
+        (ONE_WIDTH, ONE_WIDTH, {"optimizer": ADAGRAD}),
         (ONE_WIDTH, (table("users", 60, 12), table("shops", 40, 12)), {}),
     ],
 )

@@ -8,20 +8,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch import Tensor
 
-from systems.contract import MemoryBreakdown
-from systems.freq_cache import CachedEmbeddingBagCollection, sizing
+from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import WriteBackFailed
-from systems.freq_cache.tiers.slow_tier import SlowTier
 from tests.contract.scenes import assert_same, snapshot
 from tests.faults.drives import file_size_limit
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
-    TABLES,
     batch,
     built,
     close,
@@ -31,44 +27,22 @@ from tests.faults.freq_cache_training import (
     train,
 )
 
-# A full disk
 
+def watched(before: Callable[[str], None], **choices: object) -> CachedEmbeddingBagCollection:
+    """A collection whose slow tier calls something before every read and write: it may raise, or take its time."""
+    collection = started(**choices)
 
-class Watched(SlowTier):
-    """A tier that calls something before every read and write: it may raise, or take its time."""
+    def after(operation: str, original: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], None]:
+        def call(rows: Tensor, records: Tensor) -> None:
+            before(operation)
+            original(rows, records)
 
-    def __init__(self, tier: SlowTier, before: Callable[[str, Tensor], None]) -> None:
-        super().__init__(rows=tier.rows, layout=tier.layout)
-        self._tier = tier
-        self._before = before
+        return call
 
-    def read(self, rows: Tensor, out: Tensor) -> None:
-        self._before("read", rows)
-        self._tier.read(rows, out)
-
-    def write(self, rows: Tensor, records: Tensor) -> None:
-        self._before("write", rows)
-        self._tier.write(rows, records)
-
-    def memory(self) -> MemoryBreakdown:
-        return dict(self._tier.memory())
-
-    def close(self) -> None:
-        self._tier.close()
-
-
-def watched(
-    before: Callable[[str, Tensor], None], tables: tuple[Any, ...] = TABLES, **choices: object
-) -> CachedEmbeddingBagCollection:
-    """A collection behind such tiers, with its rows loaded."""
-    make = sizing._tier
-
-    def watched_tier(*arguments: Any) -> SlowTier:
-        return Watched(make(*arguments), before)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizing, "_tier", watched_tier)
-        return started(tables, **choices)
+    tier = collection.caches[0].tier
+    for operation in ("read", "write"):
+        setattr(tier, operation, after(operation, getattr(tier, operation)))
+    return collection
 
 
 class Disk:
@@ -79,7 +53,7 @@ class Disk:
         self.full = False
         self.room = 0
 
-    def __call__(self, operation: str, rows: Tensor) -> None:
+    def __call__(self, operation: str) -> None:
         if self.full and operation == self.refuses:
             self.room -= 1
             if self.room < 0:
@@ -211,12 +185,9 @@ def test_commit_to_a_full_disk_keeps_the_last_one_and_succeeds_once_there_is_spa
     close(again)
 
 
-# A slow disk
-
-
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 5])
 def test_slow_disk_changes_no_bit(look_ahead: int) -> None:
     times = random.Random(look_ahead)
-    collection = watched(lambda operation, rows: time.sleep(times.uniform(0, 0.006)), look_ahead=look_ahead)
+    collection = watched(lambda _: time.sleep(times.uniform(0, 0.006)), look_ahead=look_ahead)
     train(collection, range(30))
     assert_same(snapshot(collection), plain_after(30))

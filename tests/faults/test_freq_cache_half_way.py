@@ -1,4 +1,4 @@
-"""The cache where a call, a load or a backward comes in the middle of another, or ends there."""
+"""The cache where a call, a plan or a backward ends half-way, or comes in the middle of another."""
 
 import sys
 import threading
@@ -12,10 +12,20 @@ from torchrec import KeyedJaggedTensor
 
 import systems
 from systems import in_flight
-from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache import LRU, CachedEmbeddingBagCollection
+from systems.freq_cache.pipeline import PLANNED_AHEAD, PlanningFailed
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import Plain, batch, gradient, learn, plain_after, started
+from tests.faults.freq_cache_training import (
+    ADAGRAD,
+    LOOK_AHEAD,
+    Plain,
+    batch,
+    gradient,
+    learn,
+    plain_after,
+    started,
+    train,
+)
 
 SOURCES = str(Path(systems.__file__).parent)
 
@@ -79,9 +89,8 @@ def test_backward_that_comes_on_another_thread_while_rows_are_about_to_move_is_r
 
 def test_no_python_runs_between_the_kernels_of_one_backward() -> None:
     """An interrupt would be raised there, and end backward when some tables are updated and others are not."""
-    optimizer = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
     tables, called = (table("shops", 40, 6), table("users", 60, 8)), []
-    pooled = started(tables, optimizer=optimizer, cache_ratio=0.5)(batch(0, tables)).values()
+    pooled = started(tables, optimizer=ADAGRAD, cache_ratio=0.5)(batch(0, tables)).values()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(SOURCES):
@@ -188,3 +197,37 @@ def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() ->
     plain.optimizer = replace(plain.optimizer, lr=0.25)
     plain.train(range(1))
     assert_same(snapshot(collection), plain.rows())
+
+
+# A planner that fails
+
+
+class Breaks(LRU):
+    """A policy of one's own with a fault in it."""
+
+    def __init__(self, error: Exception, at: int) -> None:
+        self._error, self._at = error, at
+
+    def keys(self, rows, occurrences, *, batch, learn):
+        if batch == self._at:
+            raise self._error
+        return super().keys(rows, occurrences, batch=batch, learn=learn)
+
+
+@LOOK_AHEAD
+@pytest.mark.parametrize("error", [RuntimeError("no idea"), MemoryError("no room"), IndexError("no such key")])
+def test_exception_of_a_policy_surfaces_once_its_batch_is_planned_and_from_then_on(
+    look_ahead: int, error: Exception
+) -> None:
+    collection = started(policy=lambda rows: Breaks(error, at=4), look_ahead=look_ahead)
+    done: list[int] = []
+    with pytest.raises(PlanningFailed, match="load what was saved last into a new one") as caught:
+        train(collection, range(10), done.append)
+    assert done == list(range(len(done)))
+    assert 4 - PLANNED_AHEAD <= len(done) <= 4
+    assert caught.value.__cause__ is error
+    assert f"{type(error).__name__}: {error}" in str(caught.value)
+    for call in (lambda: collection(batch(20)), collection.flush):
+        with pytest.raises(PlanningFailed) as again:
+            call()
+        assert again.value.__cause__ is error

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import LFU
-from tests.contract.scenes import assert_same, snapshot, table
+from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
     Plain,
@@ -25,6 +24,7 @@ from tests.faults.freq_cache_training import (
     learn,
     plain_after,
     started,
+    train,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,55 @@ def test_inference_mode_without_eval_leaves_a_collection_that_trains() -> None:
     assert_same(snapshot(collection), plain_after(3))
 
 
-# Batches and arguments
+# Batches and hyper-parameters
+
+
+def test_batches_out_of_announced_order_are_refused_and_taken_in_order_afterwards() -> None:
+    collection = started(look_ahead=2)
+    batches = [batch(step) for step in range(3)]
+    for features in batches:
+        collection.prefetch(features)
+    with pytest.raises(RuntimeError, match="in the order in which they were announced"):
+        collection(batches[1])
+    for step, features in enumerate(batches):
+        learn(collection(features).values(), step)
+    assert_same(snapshot(collection), plain_after(3))
+
+
+def test_batch_announced_as_not_to_be_trained_is_trained_once_announced_again() -> None:
+    collection = started(look_ahead=2)
+    features = batch(0)
+    with torch.no_grad():
+        collection.prefetch(features)
+    with pytest.raises(RuntimeError, match=r"announced under torch.no_grad.* announce it again"):
+        collection(features)
+    collection.prefetch(features)
+    learn(collection(features).values(), 0)
+    train(collection, range(1, 4))
+    assert_same(snapshot(collection), plain_after(4))
+
+
+def test_announcing_without_look_ahead_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="look_ahead=0: give look_ahead"):
+        built().prefetch(batch(0))
+
+
+def test_lookup_while_a_batch_waits_for_its_backward_is_refused_and_both_train_in_turn() -> None:
+    collection = started(look_ahead=2)
+    first, second = batch(0), batch(1)
+    for features in (first, second):
+        collection.prefetch(features)
+    pooled = collection(first).values()
+    with pytest.raises(RuntimeError, match="call backward first"):
+        collection(second)
+    learn(pooled, 0)
+    learn(collection(second).values(), 1)
+    assert_same(snapshot(collection), plain_after(2))
+
+
+def test_commit_of_rows_in_host_memory_says_what_to_do() -> None:
+    with pytest.raises(RuntimeError, match=r"use save\(\), or build with a directory"):
+        built().commit()
 
 
 @LOOK_AHEAD
@@ -212,39 +260,6 @@ def test_ids_overwritten_after_their_announcement_are_refused_and_served_at_the_
         plain.step(features, gradient(step, pooled))
         del pooled
     assert_same(snapshot(collection), plain.rows())
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("cache_ratio", "0.1"),
-        ("look_ahead", "2"),
-        ("look_ahead", True),
-        ("batch_lookups", None),
-        ("policy", 3),
-        ("seed", 0.5),
-        ("is_weighted", "no"),
-        ("policy", lambda _: None),
-    ],
-)
-def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
-    with pytest.raises(TypeError, match=f"{argument} is "):
-        built(**{argument: value})
-
-
-@pytest.mark.parametrize(
-    ("choices", "words"),
-    [
-        ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
-        ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
-        ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
-        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
-        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
-    ],
-)
-def test_argument_beyond_what_loops_may_be_given_is_refused(choices: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        built(**choices)
 
 
 @pytest.mark.parametrize("name", ["lr", "eps", "beta1"])

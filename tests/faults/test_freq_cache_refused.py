@@ -8,9 +8,8 @@ import pytest
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.contract import WorkingSetTooLarge
 from systems.freq_cache import CachedEmbeddingBagCollection
-from tests.contract.scenes import assert_same, batch_of, snapshot
+from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, learn, plain_after, started
 
 Keyed = KeyedJaggedTensor
@@ -119,21 +118,3 @@ def test_each_kind_of_refused_input_is_refused_by_name() -> None:
     for words, wrong in REFUSED:
         with pytest.raises((ValueError, TypeError, IndexError), match=words):
             collection(wrong(batch(0)))
-
-
-@pytest.mark.parametrize("look_ahead", [0, 2])
-def test_batch_larger_than_its_budget_is_refused_and_the_others_train(look_ahead: int) -> None:
-    collection = started(look_ahead=look_ahead, cache_ratio=None, device_bytes=6_000, batch_lookups=8)
-    large = batch_of({"users": [list(range(300))], "from": [list(range(100))], "to": [[]]})
-    assert sum(cache.planner.slots for cache in collection.caches) < 400
-    for step in range(6):
-        good = batch(step)
-        for features in (large, good) if step % 2 else (good,):
-            if look_ahead:
-                collection.prefetch(features)
-            if features is large:
-                with pytest.raises(WorkingSetTooLarge):
-                    collection(features)
-            else:
-                learn(collection(features).values(), step)
-    assert_same(snapshot(collection), plain_after(6))

@@ -1,19 +1,15 @@
 """What the product uses of fbgemm's TBE and its documentation does not promise is named here, and is there.
 
 Names that begin with an underscore are other packages' private parts too: the bounds in `pyproject.toml` end with the
-versions that the contract tests passed with.
+versions that the contract tests passed with, as `tests/docs/test_workflows.py` sees.
 """
 
 from __future__ import annotations
 
 import ast
-import tomllib
-from importlib.metadata import version
 from pathlib import Path
 
-import pytest
 import torch
-from packaging.requirements import Requirement
 from torchrec import PoolingType
 
 from systems.fbgemm.tbe import build_tbe
@@ -57,17 +53,3 @@ def test_parts_of_a_tbe_and_operators_that_the_product_uses_are_named_here_and_t
     )
     assert {name for name in parts if not hasattr(tbe, name)} == set()
     assert {name for name in OPERATORS if not hasattr(torch.ops.fbgemm, name)} == set()
-
-
-@pytest.mark.parametrize("name", ["numba", "torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu"])
-def test_packages_whose_private_parts_are_used_have_an_upper_bound(name: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    (asked,) = [
-        requirement
-        for requirement in map(Requirement, [*project["dependencies"], *extras["cpu"], *extras["cuda"]])
-        if requirement.name == name
-    ]
-    assert any(bound.operator == "<" for bound in asked.specifier)
-    if name not in ("fbgemm-gpu", "fbgemm-gpu-cpu"):
-        assert version(name).partition("+")[0] in asked.specifier

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from suite.records.environment import VIRTUAL_DEVICE
+from suite.report.publish import alike
 from tests.unit.suite.fabricate import environment
 
 TERABYTE_ROWS = 1 << 31
@@ -118,4 +119,5 @@ def test_everything_is_written_anew_as_it_is(tmp_path: Path, monkeypatch: pytest
     memory_table.main()
     assert {page.name: page.read_text(encoding="utf-8") for page in pages} == before
     assert (tmp_path / "device_memory.md").read_text() == (here / "device_memory.md").read_text()
-    assert (tmp_path / "device_memory.svg").exists()
+    assert alike(here / "device_memory.svg", tmp_path / "device_memory.svg")
+    assert len(memory_table.published_table(memory_table.rows()).splitlines()) == 2 + 6

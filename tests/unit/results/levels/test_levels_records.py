@@ -1,24 +1,33 @@
 """What docs/disk.md says of rows on a drive is what its records say."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from suite.records.groups import group_records
-from suite.records.record import Status
+from suite.records.record import Record, Status
 from suite.records.store import RecordStore
 from suite.tables.disk import Step, rows_on_drive
 
 ROOT = Path(__file__).resolve().parents[4]
 THREE, TWO = "freq_cache[look_ahead=4,tier=file]", "freq_cache[levels=2,look_ahead=4,tier=file]"
 PAGE = (ROOT / "docs" / "disk.md").read_text()
+SAID = " ".join(PAGE.split())
+SIMULATED = [json.loads(path.read_text()) for path in sorted((ROOT / "results/simulate/ram_level").glob("*.json"))]
+
+
+def records_of(folder: str) -> list[Record]:
+    records, problems = RecordStore(ROOT / "results" / folder).load_all()
+    assert not problems
+    return records
 
 
 @pytest.mark.parametrize("folder", ["disk", "levels"])
 def test_every_row_of_the_page_is_that_of_the_records(folder: str) -> None:
-    records, problems = RecordStore(ROOT / "results" / folder).load_all()
-    assert not problems
+    records = records_of(folder)
     assert {record.status for record in records} == {Status.OK}
     whole, alone = ({line["system"]: line for line in rows_on_drive(group_records(records), step)} for step in Step)
     for name in whole.keys() - {"full_ram"}:
@@ -31,38 +40,53 @@ def test_every_row_of_the_page_is_that_of_the_records(folder: str) -> None:
 
 
 def test_three_levels_read_about_as_much_and_train_as_fast_as_two() -> None:
-    records, _ = RecordStore(ROOT / "results" / "levels").load_all()
-    whole, alone = ({line["system"]: line for line in rows_on_drive(group_records(records), step)} for step in Step)
+    groups = group_records(records_of("levels"))
+    whole, alone = ({line["system"]: line for line in rows_on_drive(groups, step)} for step in Step)
     reads = [whole[name]["rows_read"] for name in (THREE, TWO)]
     assert reads[0] <= 1.15 * reads[1]
     assert whole[THREE]["ratio"].value >= 0.95 * whole[TWO]["ratio"].value
-    page = " ".join(PAGE.split())
-    assert f"{reads[0]:.2f} rows per sample with three levels and {reads[1]:.2f} with two" in page
+    assert f"{reads[0]:.2f} rows per sample with three levels and {reads[1]:.2f} with two" in SAID
     for rival in ("mapped_table", "rocksdb_table"):
         over = alone[THREE][f"over_{rival}"]
-        assert f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] times" in page
+        assert f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] times" in SAID
 
 
 def test_without_look_ahead_and_frequencies_it_is_as_far_from_rocksdb_as_the_page_says() -> None:
-    records, _ = RecordStore(ROOT / "results" / "disk").load_all()
-    alone = {
-        line["system"]: line["over_rocksdb_table"] for line in rows_on_drive(group_records(records), Step.EMBEDDING)
-    }
+    lines = rows_on_drive(group_records(records_of("disk")), Step.EMBEDDING)
+    alone = {line["system"]: line["over_rocksdb_table"] for line in lines}
     known, unknown = (alone[f"freq_cache[{choice}tier=file]"] for choice in ("", "policy=lfu,"))
     said = (f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in (known, unknown))
-    assert "{} and {} times as fast as RocksDB's".format(*said) in " ".join(PAGE.split())
+    assert "{} and {} times as fast as RocksDB's".format(*said) in SAID
 
 
 def test_the_page_says_how_fast_the_drive_was_and_what_disturbed_which_turns() -> None:
-    records = [record for name in ("disk", "levels") for record in RecordStore(ROOT / "results" / name).load_all()[0]]
-    page = " ".join(PAGE.split())
+    records = [*records_of("disk"), *records_of("levels")]
     drives = [record.measurement.drive for record in records if record.measurement and record.measurement.drive]
     one, many = ([getattr(drive, f"reads_per_s_depth_{depth}") / 1e3 for drive in drives] for depth in (1, 32))
     rates = (
         f"{min(one):.0f} to {max(one):.0f} k reads/s at depth 1 and {min(many):.0f} to {max(many):.0f} k at depth 32"
     )
-    assert rates in page
+    assert rates in SAID
     disturbed = {record.cell.system: " ".join(record.disturbed) for record in records if record.disturbed}
     assert disturbed.keys() == {TWO, "mapped_table"}
     shares = (re.findall(r"took (\d+)%", disturbed[name])[0] for name in (TWO, "mapped_table"))
-    assert "Other processes took {} and {} % of the CPUs".format(*shares) in page
+    assert "Other processes took {} and {} % of the CPUs".format(*shares) in SAID
+
+
+def misses(record: dict[str, Any], policy: str) -> int:
+    (row,) = (row for row in record["rows"] if row["policy"] == policy)
+    return int(row["traffic"]["unique_misses"])
+
+
+@pytest.mark.parametrize("policy", ["static", "lfu", "lru"])
+def test_the_page_says_what_the_drive_gives_beside_two_levels_of_the_same_rows(policy: str) -> None:
+    assert len(SIMULATED) == 3
+    plain = f"freq_cache[policy={policy}]"
+    ratios = [misses(one, plain.replace("]", ",ram=3]")) / misses(one, plain) for one in SIMULATED]
+    assert max(ratios) <= 1.15
+    assert re.search(rf"{min(ratios):.2f} to {max(ratios):.2f} times[^`]*with `{policy}`", SAID)
+
+
+def test_the_page_says_what_the_best_rule_would_miss() -> None:
+    ratios = [one["rows"][0]["least"]["unique_misses"] / misses(one, "freq_cache[policy=static]") for one in SIMULATED]
+    assert f"is at {min(ratios):.2f} to {max(ratios):.2f} of `static`" in SAID

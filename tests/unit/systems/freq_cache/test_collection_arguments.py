@@ -9,9 +9,9 @@ from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
 from systems.contract import OptimizerKind, SparseOptimizer, Tier, WorkingSetTooLarge
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache import LFU, CachedEmbeddingBagCollection
 from tests.contract.scenes import batch_of, table
-from tests.unit.systems.freq_cache.collection_training import built, frequencies
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built
 
 
 def odd(**more: Any) -> EmbeddingBagConfig:
@@ -51,6 +51,11 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"pinned": True, "directory": "somewhere"}, "give directory or pinned, not both"),
         ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
         ({"copy_engine": "device"}, r"pin them \(tier=pinned\)"),
+        ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
+        ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
+        ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
+        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
+        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:
@@ -59,19 +64,36 @@ def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("cache_ratio", "0.1"),
+        ("look_ahead", "2"),
+        ("look_ahead", True),
+        ("batch_lookups", None),
+        ("policy", 3),
+        ("seed", 0.5),
+        ("is_weighted", "no"),
+        ("policy", lambda _: None),
+    ],
+)
+def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{argument} is "):
+        built(**{argument: value})
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
-        {"colours": torch.arange(39)},
-        {"colours": torch.arange(41)},
-        {"colours": torch.arange(40) - 1},
-        {"colours": None},
+        {"shops": torch.arange(99)},
+        {"shops": torch.arange(101)},
+        {"shops": torch.arange(100) - 1},
+        {},
     ],
     ids=["too few", "too many", "negative", "missing"],
 )
-def test_frequencies_that_do_not_fit_a_table_are_refused_by_its_name(wrong: dict[str, Tensor | None]) -> None:
-    given = {name: counts for name, counts in frequencies(**wrong).items() if counts is not None}
-    with pytest.raises(ValueError, match="colours"):
-        built(policy="static", frequencies=given)
+def test_frequencies_that_do_not_fit_a_table_are_refused_by_its_name(wrong: dict[str, Tensor]) -> None:
+    with pytest.raises(ValueError, match="shops"):
+        built(policy="static", frequencies={"users": torch.arange(300), **wrong})
 
 
 def slots(collection: CachedEmbeddingBagCollection) -> dict[str, int]:
@@ -84,7 +106,8 @@ def device_bytes(collection: CachedEmbeddingBagCollection) -> int:
 
 
 def test_ratio_gives_each_width_its_share_of_slots() -> None:
-    assert slots(built(cache_ratio=0.25)) == {"users": 65, "shops": 65, "colours": 10}
+    assert slots(built(TABLES, cache_ratio=0.25)) == {"users": 100, "shops": 100}
+    assert slots(built(TWO_WIDTHS, cache_ratio=0.25)) == {"users": 15, "shops": 10}
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2])
@@ -96,14 +119,14 @@ def test_byte_budget_is_used_up_and_kept(look_ahead: int) -> None:
 
 def test_table_with_slots_of_its_own_leaves_the_others_theirs() -> None:
     collection = built(cache_rows={"users": 50}, cache_ratio=0.5)
-    assert slots(collection) == {"users": 50, "shops": 30, "colours": 20}
-    assert slots(built(cache_rows={"shops": 999}))["shops"] == 60
+    assert slots(collection) == {"users": 50, "shops": 50}
+    assert slots(built(cache_rows={"shops": 999}))["shops"] == 100
     for cache in collection.caches:
         assert cache.planner.slots == cache.pool.slots
 
 
 def test_batch_beyond_the_slots_of_its_own_table_is_told_what_works() -> None:
     collection = built(device_bytes=9000, cache_rows={"users": 3})
-    ids = {"clicked": [[1, 2, 3, 4]], "bought": [[]], "colours": [[]], "shops": [[]]}
+    ids = {"users": [[1, 2, 3, 4]], "from": [[]], "to": [[]]}
     with pytest.raises(WorkingSetTooLarge, match="cache_rows"):
         collection(batch_of(ids))

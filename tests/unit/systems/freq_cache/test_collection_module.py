@@ -17,7 +17,7 @@ from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU
 from systems.freq_cache.initial_rows import first_rows_of
 from tests.contract.scenes import assert_same, evaluate, snapshot, table
-from tests.unit.systems.freq_cache.collection_training import ADAGRAD, SGD, TABLES, Plain, batch, built, train
+from tests.faults.freq_cache_training import ADAGRAD, SGD, TABLES, TWO_WIDTHS, Plain, batch, built, train
 
 
 def test_first_rows_follow_from_the_seed_alone_whatever_the_tier(tmp_path: Path) -> None:
@@ -52,15 +52,15 @@ def test_state_dict_is_that_of_an_embedding_bag_collection_both_ways() -> None:
 
 def test_policy_of_ones_own_is_made_for_the_rows_of_each_cache() -> None:
     asked: list[int] = []
-    built(policy=lambda rows: asked.append(rows) or LRU())
-    assert asked == [260, 40]
+    built(TWO_WIDTHS, policy=lambda rows: asked.append(rows) or LRU())
+    assert asked == [60, 40]
 
 
 def test_state_of_the_fused_optimizer_carries_its_hyper_parameters() -> None:
     first, second = built(), built()
     first.set_learning_rate(0.125)
     second.fused_optimizer.load_state_dict(first.fused_optimizer.state_dict())
-    plain = Plain(second)
+    plain = Plain.of(second)
     plain.optimizer = replace(SGD, lr=0.125)
     train(second, range(2))
     plain.train(range(2))
@@ -108,7 +108,7 @@ def test_memory_is_what_the_live_arrays_take(on_disk: bool, ratio: float, tmp_pa
     pools = [c.overflow.pool for c in caches if c.overflow.pool is not None]
     extra = [values for pool in pools for values in (pool.weights, *pool.state.values())]
     assert bool(extra) == (ratio == 0.01)
-    assert found[Tier.DEVICE, MemoryUse.STAGING] >= storage_bytes(*extra) + 4 * 128
+    assert found[Tier.DEVICE, MemoryUse.STAGING] >= storage_bytes(*extra) + 4 * 32
     planned = sum(array.nbytes for cache in caches for array in arrays(cache.planner))
     kept = sum(array.nbytes for cache in caches for array in arrays(cache.tier)) if on_disk else 0
     assert found[Tier.HOST, MemoryUse.INDEX] + found[Tier.HOST, MemoryUse.STAGING] == planned + kept

@@ -1,12 +1,14 @@
-"""Machine code kept on disk: a change of a function is a change of every loop that holds a copy of it."""
+"""Compiled loops: kept on disk until a function changes that they hold a copy of, and they copy rows as torch does."""
 
 import importlib
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from systems.freq_cache import compiled
+from systems.freq_cache.compiled import put_rows
 
 INNER = "from systems.freq_cache.compiled import inlined\n\n\n@inlined\ndef added(x):\n    return x + {}\n"
 OUTER = """
@@ -36,3 +38,59 @@ def test_loop_is_compiled_again_after_a_change_of_a_file_that_it_takes_functions
         outer = importlib.import_module("outer")
         said.append((outer.answer(1), sum(outer.answer.stats.cache_hits.values())))
     assert said == [(2, 0), (2, 1), (42, 0)]
+
+
+ROWS, COUNT = 500, 300
+
+
+def rows_and_values(shape, dtype):
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randint(-99, 99, (ROWS, *shape), generator=generator).to(dtype)
+    values = torch.randint(-99, 99, (COUNT, *shape), generator=generator).to(dtype)
+    return table, torch.randperm(ROWS, generator=generator)[:COUNT], values
+
+
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
+def parts(request, monkeypatch):
+    monkeypatch.setattr(compiled, "cores", lambda: request.param)
+    monkeypatch.setattr(compiled, "_PART_BYTES", 64)
+
+
+@pytest.mark.parametrize("numbers", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((), torch.float32),
+        ((1,), torch.int32),
+        ((4,), torch.float16),
+        ((6,), torch.float16),
+        ((33,), torch.float32),
+        ((128,), torch.float32),
+    ],
+)
+def test_rows_of_any_width_and_type(parts, shape, dtype, numbers):
+    table, rows, values = rows_and_values(shape, dtype)
+    expected = table.index_copy(0, rows, values)
+    put_rows(table, rows.to(numbers), values)
+    assert table.equal(expected)
+
+
+@pytest.mark.parametrize("columns", [slice(0, 8), slice(1, 6), slice(3, 4)])
+def test_some_columns_of_records(parts, columns):
+    table, rows, values = rows_and_values((9,), torch.float32)
+    expected = table.clone()
+    expected[rows, columns] = values[:, columns]
+    put_rows(table[:, columns], rows, values[:, columns])
+    assert table.equal(expected)
+
+
+@pytest.mark.parametrize("bad", [-1, ROWS])
+def test_row_that_is_not_there_is_refused(parts, bad):
+    table, rows, values = rows_and_values((8,), torch.float32)
+    rows[COUNT // 2] = bad
+    before = table.clone()
+    with pytest.raises(IndexError, match=f"a table of 500 rows has no row {bad}$"):
+        put_rows(table, rows, values)
+    untouched = torch.ones(ROWS, dtype=torch.bool)
+    untouched[rows[(rows >= 0) & (rows < ROWS)]] = False
+    assert table[untouched].equal(before[untouched])

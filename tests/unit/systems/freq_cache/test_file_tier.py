@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.tiers import file, row_file
+from systems.freq_cache.tiers import commits, file, row_file
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.row_file import RowFile
 from tests.faults.kept_tiers import KeptTier
 
@@ -26,8 +27,9 @@ def first_weights(ids: Tensor, *, dim: int) -> Tensor:
     return ids[:, None] + torch.arange(dim) / 10
 
 
-def opened(directory: Path) -> KeptTier:
-    return KeptTier(directory, rows=ROWS, layout=LAYOUT, initialize=partial(first_weights, dim=LAYOUT.dim))
+def opened(directory: Path, **choices: int) -> KeptTier:
+    initialize = partial(first_weights, dim=LAYOUT.dim)
+    return KeptTier(directory, rows=ROWS, layout=LAYOUT, initialize=initialize, **choices)
 
 
 def read(tier: FileTier, rows: Tensor | None = None) -> Tensor:
@@ -71,24 +73,33 @@ def test_rewriting_the_same_rows_does_not_grow_the_disk_without_bound(tier: Kept
     assert len(set(sizes[30:])) == 1
 
 
-def test_failed_write_changes_nothing_and_may_be_repeated(tier: KeptTier, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, records = torch.arange(150), torch.ones(150, LAYOUT.width)
-    tier.write(rows, records)
-    tier.commit({})
-    before, held = read(tier), tier.memory()
+@pytest.mark.parametrize("ram_rows", [0, 4])
+def test_failed_write_changes_nothing_and_may_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ram_rows: int
+) -> None:
+    """Whether the write to free positions fails, or the one that appends."""
+    tier = opened(tmp_path, ram_bytes=ram_rows * (LAYOUT.record_bytes + RamIndex.BYTES))
+    for number in range(4):
+        tier.evict(torch.arange(150), torch.full((150, LAYOUT.width), float(number)))
+        tier.commit({})
+    before, after, rows = read(tier), torch.full((150, LAYOUT.width), 9.0), (Tier.DISK, MemoryUse.ROWS)
+    held = tier.memory()[rows]
 
-    def full(file: int, data: list[memoryview], offset: int) -> int:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for _ in range(3):
+    for way in ("write", "append", "write"):
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", full)
+            patch.setattr(RowFile, way, full)
             with pytest.raises(OSError, match="No space left"):
-                tier.write(torch.arange(50, 200), 2 * records)
-        assert torch.equal(read(tier), before)
-        assert tier.memory() == held
-    tier.write(torch.arange(50, 200), 2 * records)
-    assert torch.equal(read(tier)[50:], 2 * records)
+                tier.evict(torch.arange(50, 200), after)
+        kept = ROWS if not ram_rows else 50  # of the others some may have entered RAM, and are written again
+        assert torch.equal(read(tier)[:kept], before[:kept])
+        assert tier.memory()[rows] == held
+    tier.evict(torch.arange(50, 200), after)
+    assert torch.equal(read(tier), torch.cat([before[:50], after]))
+    assert tier.memory()[rows] == held  # free positions were written
+    tier.close()
 
 
 def test_failed_commit_leaves_the_last_one_and_may_be_repeated(
@@ -110,6 +121,37 @@ def test_failed_commit_leaves_the_last_one_and_may_be_repeated(
     again = opened(tmp_path / "tier")
     assert again.committed_extra == {"step": 3}
     assert read(again)[:20].eq(2).all()
+    again.close()
+
+
+def test_map_of_a_commit_that_was_given_up_frees_no_position(tier: KeptTier, tmp_path: Path) -> None:
+    rows, records = torch.arange(150), torch.ones(150, LAYOUT.width)
+    tier.write(rows, records)
+    tier.commit({})
+    tier.write(rows, 2 * records)
+    tier.save_map(2)
+    tier.write(rows, 3 * records)
+    tier.close()
+    again = opened(tmp_path / "tier")
+    assert torch.equal(read(again)[:150], records)
+    again.close()
+
+
+def test_commit_that_may_not_last_is_made_to_last_before_anything_is_written(
+    tier: KeptTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, records = torch.arange(150), torch.ones(150, LAYOUT.width)
+    tier.write(rows, records)
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "sync_directory", lambda _: (_ for _ in ()).throw(OSError("no directory today")))
+        for attempt in (lambda: tier.commit({"step": 1}), lambda: tier.write(rows, 2 * records)):
+            with pytest.raises(OSError, match="no directory today"):
+                attempt()
+    tier.write(rows, 2 * records)
+    assert tier.committed_extra == {"step": 1}
+    tier.close()
+    again = opened(tmp_path / "tier")
+    assert torch.equal(read(again)[:150], records)
     again.close()
 
 

@@ -15,7 +15,6 @@ from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import RowMover
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.pipeline import PlanningFailed
-from systems.freq_cache.tiers import commits
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import TABLES, Plain, batch, built, gradient, learn, plain_after, started, train
 
@@ -108,22 +107,6 @@ def test_loop_that_ends_early_is_forgotten_and_the_next_looks_ahead_again(
         step(collection, plain, features, number)
     assert len(announced) == 12
     assert_same(snapshot(collection), plain.rows())
-
-
-def test_commit_that_was_interrupted_when_it_counted_is_what_the_directory_opens_as(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    collection = started(directory=tmp_path, cache_ratio=1.0)
-    train(collection, range(3))
-    collection.commit()
-    train(collection, range(3, 6))
-    collection.flush()  # the writes of which see to it that the first commit lasts
-    monkeypatch.setattr(commits, "sync_directory", failing_once(commits.sync_directory, KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        collection.commit()
-    train(collection, range(6, 24), lambda _: collection.flush())
-    collection.close()
-    assert_same(snapshot(built(directory=tmp_path)), plain_after(6))
 
 
 @pytest.mark.parametrize(

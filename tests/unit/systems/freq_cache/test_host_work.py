@@ -1,7 +1,7 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
+import threading
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,10 +10,8 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
 from systems.freq_cache.cache import plan
-from systems.freq_cache.compiled import in_parts
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import HostTier
-from systems.threads import Worker
+from tests.contract.scenes import batch_of, table
 from tests.faults.freq_cache_training import batch, built, learn, started
 
 
@@ -67,16 +65,32 @@ def test_records_on_their_way_have_the_room_that_the_account_says(device: torch.
     assert cache.memory()[Tier.DEVICE, MemoryUse.STAGING] == taken
 
 
-def test_a_thread_of_the_cache_reads_rows_with_others_and_each_in_its_place() -> None:
-    tier = HostTier(rows=50_000, layout=RowLayout(8, torch.float32, {}))
-    tier.records.copy_(torch.arange(400_000, dtype=torch.float32).view(50_000, 8))
-    rows, out = torch.randperm(50_000)[:20_001], torch.zeros(20_001, 8)
-    before = torch.get_num_threads()
-    torch.set_num_threads(16)
-    worker = Worker("cache-test")
-    torch.set_num_threads(before)
-    with patch("systems.freq_cache.compiled.in_parts", wraps=in_parts) as shared:
-        worker.submit(lambda: tier.read(rows, out)).result()
-    worker.close()
-    assert shared.call_args.args[1] == 4  # a quarter of the cores
-    assert torch.equal(out, tier.records[rows])
+def test_few_batches_wait_to_be_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch has ten rows that none had before, so no row is waited for."""
+    collection = built((table("rows", 1000, 8),), look_ahead=1, cache_ratio=0.02)
+    (cache,) = collection.caches
+    gate, evict = threading.Event(), cache.tier.evict
+
+    def gated(rows: Tensor, records: Tensor) -> None:
+        assert gate.wait(10)
+        evict(rows, records)
+
+    monkeypatch.setattr(cache.tier, "evict", gated)
+    threading.Timer(0.1, gate.set).start()
+    waiting = []
+    batches = [batch_of({"rows": [[10 * step + at] for at in range(10)]}) for step in range(100)]
+    for step, features in enumerate(collection.announced(batches)):
+        learn(collection(features).values(), step)
+        waiting.append(cache.writer.pending_bytes)
+    assert 0 < max(waiting) <= 4 * 10 * cache.tier.layout.record_bytes
+
+
+def test_slots_reach_fbgemm_in_64_bits_so_that_its_sort_keys_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection, given = started(), []
+    tbe = collection.caches[0].pool._tbe
+    forward = tbe.forward
+    monkeypatch.setattr(tbe, "forward", lambda slots, *rest: given.append(slots.dtype) or forward(slots, *rest))
+    one_id_a_bag = {"users": [[3], [0]], "from": [[1], [1]], "to": [[7], [2]]}
+    for features in (batch(0), batch_of(one_id_a_bag)):
+        learn(collection(features).values(), 0)
+    assert given == [torch.int64, torch.int64]

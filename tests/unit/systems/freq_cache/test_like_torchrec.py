@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig, KeyedJaggedTensor
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingConfig, KeyedJaggedTensor
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer
@@ -57,26 +57,6 @@ def test_bags_that_differ_in_number_without_saying_whose_they_are_are_refused_an
         with pytest.raises(ValueError, match="no inverse_indices"):
             call(features)
     assert ours.counters().steps == 0
-
-
-def test_sequences_are_torchrecs() -> None:
-    tables = [
-        EmbeddingConfig(name=name, embedding_dim=3, num_embeddings=10, feature_names=features)
-        for name, features in {"t1": ["f1", "f2"], "t2": ["f1"]}.items()
-    ]
-    ours = CachedEmbeddingCollection(tables, need_indices=True, **SGD)
-    theirs = EmbeddingCollection(tables=tables, need_indices=True)
-    theirs.load_state_dict(ours.state_dict(), strict=True)
-    features = batch_of({"f2": [[7], []], "f1": [[0, 1], [2]]})
-    found, wanted = ours(features), theirs(features)
-    assert list(found) == list(wanted) == ["f1@t1", "f2", "f1@t2"]
-    for name, value in wanted.items():
-        torch.testing.assert_close(found[name].values(), value.values())
-        assert torch.equal(found[name].lengths(), value.lengths())
-        assert torch.equal(found[name].weights(), value.weights())
-    assert (ours.embedding_dim(), ours.need_indices()) == (theirs.embedding_dim(), theirs.need_indices())
-    assert ours.embedding_names_by_table() == theirs.embedding_names_by_table()
-    assert ours.embedding_configs() == theirs.embedding_configs()
 
 
 def test_sequences_of_two_widths_are_refused() -> None:

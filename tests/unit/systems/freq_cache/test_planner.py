@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from brute_force_planner import ByUse
 from hypothesis import given
 from hypothesis import strategies as st
 from planner_traces import (
@@ -23,7 +24,7 @@ from planner_traces import (
 
 from systems.freq_cache.cache.plan import OutsideTable
 from systems.freq_cache.cache.planner import Planner
-from systems.freq_cache.cache.policy import LEVELS, LRU, Int32s
+from systems.freq_cache.cache.policy import LEVELS, LFU, LRU, Int32s
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -154,6 +155,24 @@ def test_withdrawing_rows_that_fill_the_cache_keeps_every_one_of_them(slots: int
     both.withdraw()
     both.announce([range(slots, 2 * slots)])
     both.plan()
+
+
+@SETTINGS
+@given(
+    batches=st.lists(
+        st.tuples(st.dictionaries(st.integers(0, 9), st.integers(1, 40_000)), st.booleans()), min_size=1, max_size=12
+    )
+)
+def test_lfu_key_is_the_level_of_what_training_has_used_up_to_saturation(
+    batches: list[tuple[dict[int, int], bool]],
+) -> None:
+    policy, ranking = LFU(10), ByUse()
+    for number, (occurrences, learn) in enumerate(batches):
+        rows, times = (np.array(list(numbers), np.int32) for numbers in (occurrences, occurrences.values()))
+        keys = policy.keys(rows, times, batch=number, learn=learn)
+        assert keys.tolist() == list(ranking.keys(occurrences, batch=number, learn=learn).values())
+    assert policy.state is not None
+    assert policy.state.tolist() == [ranking.counts[row] for row in range(10)]
 
 
 @pytest.mark.parametrize("scale", [1, 12])

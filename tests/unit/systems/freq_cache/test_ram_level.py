@@ -1,6 +1,5 @@
 """File tiers, with a level of RAM and without, beside a plain tensor; and which rows that level holds."""
 
-import errno
 import tempfile
 import threading
 from collections import Counter
@@ -188,27 +187,6 @@ def test_a_commit_writes_each_changed_row_once(tmp_path: Path) -> None:
     assert tier.rows_written == 10
     tier.evict(torch.arange(20, 30), torch.ones(10, LAYOUT.width))  # the others leave without a write
     assert tier.rows_written == 10
-    tier.close()
-
-
-def test_a_full_drive_loses_no_row_and_the_write_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tier = opened(tmp_path, places=4)
-    tier.evict(torch.arange(4), torch.full((4, LAYOUT.width), 1.0))
-    with monkeypatch.context() as full:
-
-        def refuse(*_: object) -> None:
-            raise OSError(errno.ENOSPC, "no space left")
-
-        full.setattr(tier._file, "append", refuse)
-        for _ in range(2):
-            with pytest.raises(OSError, match="no space"):
-                tier.evict(torch.arange(2, 8), torch.full((6, LAYOUT.width), 2.0))
-            assert bool((read(tier, torch.arange(2)) == 1).all())
-    tier.evict(torch.arange(2, 8), torch.full((6, LAYOUT.width), 2.0))
-    assert bool((read(tier, torch.arange(2)) == 1).all())
-    assert bool((read(tier, torch.arange(2, 8)) == 2).all())
     tier.close()
 
 

@@ -14,7 +14,7 @@ from torchrec.distributed.train_pipeline import TrainPipelineBase, TrainPipeline
 from systems.contract import WorkingSetTooLarge
 from systems.freq_cache import CachedEmbeddingBagCollection, CachedEmbeddingCollection
 from tests.contract.scenes import assert_same, batch_of, ragged, snapshot, table
-from tests.unit.systems.freq_cache.collection_training import SGD, Plain, batch, built, learn
+from tests.faults.freq_cache_training import SGD, Plain, batch, built, learn
 
 ROWS = (table("rows", 40, 4),)
 
@@ -31,7 +31,7 @@ def together(collection: CachedEmbeddingBagCollection, batches: list[KeyedJagged
 
 
 def plain_after(collection: CachedEmbeddingBagCollection, groups: list[list[KeyedJaggedTensor]]) -> dict[str, Tensor]:
-    plain = Plain(collection)
+    plain = Plain.of(collection)
     for batches in groups:
         for at, features in enumerate(batches):
             plain.step(features, torch.full(plain.pooled(features).shape, 1.0 + at))
@@ -69,7 +69,7 @@ def test_backward_of_one_lookup_may_come_while_the_next_waits() -> None:
 
 
 def test_one_lookup_too_many_is_refused_and_the_others_train() -> None:
-    ours = built(ROWS, lookups_per_backward=2)
+    ours = built(ROWS, cache_ratio=0.3, lookups_per_backward=2)
     groups = [[rows_of(0), rows_of(1)], [rows_of(2)]]
     wanted = plain_after(ours, groups)
     pooled = [ours(features).values() for features in groups[0]]
@@ -128,7 +128,7 @@ def test_batch_larger_than_the_cache_must_be_alone() -> None:
 def test_lookups_after_eval_give_the_rows_as_they_are_and_move_none() -> None:
     for choices in ({}, {"look_ahead": 2}, {"cache_ratio": 0.02}, {"policy": "lru", "cache_ratio": 0.2}):
         ours = built(**choices)
-        plain = Plain(ours)
+        plain = Plain.of(ours)
         for step in range(4):
             learn(ours(batch(step)).values(), step)
             plain.train(range(step, step + 1))
@@ -170,13 +170,13 @@ def test_lookups_after_eval_are_those_of_training_to_the_last_bit() -> None:
 
 def test_evaluation_stands_between_a_lookup_and_its_backward_where_nothing_is_planned() -> None:
     ours = built()
-    plain = Plain(ours)
+    plain = Plain.of(ours)
     pooled = ours(batch(0)).values()
     ours.eval()
     with torch.no_grad():
         assert torch.equal(ours(batch(1)).values(), plain.pooled(batch(1)).float())
         with pytest.raises(IndexError, match="outside table users"):
-            ours(batch_of({"clicked": [[999]], "bought": [[]], "colours": [[]], "shops": [[]]}))
+            ours(batch_of({"users": [[999]], "from": [[]], "to": [[]]}))
     ours.train()
     learn(pooled, 0)
     plain.train(range(1))
@@ -193,12 +193,12 @@ def copied(features: KeyedJaggedTensor, order: list[int] | None = None) -> Keyed
 
 def test_announced_batch_is_known_in_another_object_and_another_order_of_keys() -> None:
     ours = built(look_ahead=2)
-    plain = Plain(ours)
+    plain = Plain.of(ours)
     batches = [batch(step) for step in range(6)]
     for step, features in enumerate(batches):
         for coming in batches[step : step + 3] if step == 0 else batches[step + 2 : step + 3]:
             ours.prefetch(coming)
-        again = copied(features, order=[2, 0, 3, 1])
+        again = copied(features, order=[2, 0, 1])
         assert ours._pipeline.announced == min(3, 6 - step)
         learn(ours(again).values(), step)
         assert ours._pipeline.announced == min(2, 5 - step)
@@ -220,7 +220,7 @@ class Model(torch.nn.Module):
 @pytest.mark.parametrize("pipeline", [TrainPipelineBase, TrainPipelineSparseDist])
 def test_pipelines_of_torchrec_take_batches_ahead_of_their_lookups(pipeline: Any) -> None:
     ours = built(look_ahead=3)
-    plain = Plain(ours)
+    plain = Plain.of(ours)
     source = [Batch(torch.zeros(8, 1), batch(step), torch.zeros(8)) for step in range(8)]
     coming = ours.announced(iter(source), lambda one: one.sparse_features)
     dense = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)

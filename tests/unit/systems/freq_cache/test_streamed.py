@@ -10,7 +10,7 @@ from torchrec import EmbeddingBagCollection
 
 from systems.freq_cache import RowLoadPlanner, checkpoint
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.unit.systems.freq_cache.collection_training import ADAGRAD, TABLES, batch, built, learn, train
+from tests.faults.freq_cache_training import ADAGRAD, TABLES, batch, built, learn, train
 
 ODD = (*TABLES, table("odd", 30, 6), table("tags", 50, 12, half=True))
 
