@@ -13,7 +13,7 @@ from suite.records.store import Problem, RecordStore
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache
 
-_NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "cache_ratio", "device_budget_bytes")
+_NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "rendezvous", "cache_ratio", "device_budget_bytes")
 CellKey = tuple[str, str, str]
 """Workload, setting and system: the whole configuration of a cell, less its round."""
 

@@ -11,7 +11,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
-from torchrec.types import DataType
 
 from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
@@ -29,9 +28,7 @@ OnScores = Callable[[Tensor, Tensor, Tensor], None]
 """Called with logits `[batch]`, labels `[batch]` and loss of a trained batch; the logits are from before the update."""
 
 
-def tables_of(
-    tables: Iterable[tuple[str, int]], embedding_dim: int, *, row_type: DataType = DataType.FP32
-) -> tuple[EmbeddingBagConfig, ...]:
+def tables_of(tables: Iterable[tuple[str, int]], embedding_dim: int) -> tuple[EmbeddingBagConfig, ...]:
     """Configurations for torchrec of tables given by name and rows: one feature each, sum pooling."""
     return tuple(
         EmbeddingBagConfig(
@@ -40,7 +37,6 @@ def tables_of(
             num_embeddings=rows,
             feature_names=[name],
             pooling=PoolingType.SUM,
-            data_type=row_type,
         )
         for name, rows in tables
     )
