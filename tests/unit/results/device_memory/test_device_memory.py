@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.report.publish import alike
 from tests.unit.suite.fabricate import environment
+from tests.unit.suite.report.report_scenes import alike
 
 TERABYTE_ROWS = 1 << 31
 

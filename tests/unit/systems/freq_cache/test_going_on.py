@@ -12,8 +12,8 @@ from torchrec import KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.cache import loops
 from systems.freq_cache.cache.mover import RowMover
-from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.pipeline import PlanningFailed
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import TABLES, Plain, batch, built, gradient, learn, plain_after, started, train
@@ -42,7 +42,7 @@ def step(collection: CachedEmbeddingBagCollection, plain: Plain, features: Keyed
 
 def test_ctrl_c_in_the_middle_of_a_plan_is_told_instead_of_training_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = started()
-    monkeypatch.setattr(Planner, "_choose", failing_once(Planner._choose, KeyboardInterrupt(), at=3))
+    monkeypatch.setattr(loops, "settle", failing_once(loops.settle, KeyboardInterrupt(), at=3))
     with pytest.raises(KeyboardInterrupt):
         train(collection, range(6))
     with pytest.raises(PlanningFailed, match=r"it was interrupted.*load what was saved last"):
