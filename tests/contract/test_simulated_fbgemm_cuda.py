@@ -9,7 +9,7 @@ from scenes import build, table
 from torchrec import KeyedJaggedTensor
 
 from suite.records.environment import VIRTUAL_DEVICE
-from suite.simulate.models.fbgemm import FbgemmCacheModel
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.trace import Int64s, Trace
 from systems.contract import CacheRatio, OptimizerKind
@@ -32,26 +32,6 @@ RATIOS = [0.005, 0.05, 0.2, 1.0]
 def ties_as_fbgemm_has_them(device: torch.device) -> None:
     if torch.cuda.get_device_name(device) == VIRTUAL_DEVICE:
         pytest.skip("of rows that are equally old the virtual device lets others go than fbgemm's sort does")
-
-
-def uvm_cache_stats(tally: Tally) -> dict[str, int]:
-    """Fbgemm's `get_uvm_cache_stats` after these batches, in its order; with LFU it fills the last only.
-
-    Source: fbgemm v1.8.0, `UVMCacheStatsIndex` in split_table_batched_embeddings_ops_training.py and the kernels.
-    """
-    return {
-        "num_calls": tally.details["calls"],
-        "num_requested_indices": tally.lookups,
-        "num_unique_indices": tally.unique_ids,
-        "num_unique_misses": tally.unique_misses,
-        "num_conflict_unique_misses": tally.details["conflict_unique_misses"],
-        "num_conflict_misses": tally.details["conflict_lookups"],
-    }
-
-
-def cache_miss_counter(tally: Tally) -> tuple[int, int]:
-    """Fbgemm's `get_cache_miss_counter`: lookups with any absent row, and absent distinct rows."""
-    return tally.details["calls_with_misses"], tally.unique_misses
 
 
 class CrowdedTrace(Trace):
