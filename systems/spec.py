@@ -241,11 +241,11 @@ def refusals(spec: SystemSpec, system: "type[EmbeddingSystem]") -> Iterator[str]
     if system.gpu_alternative and spec.device.type != "cpu":
         yield f"{who} computes on a CPU: take {system.gpu_alternative} on a GPU"
     if system.like_torchrec:
-        means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
-        if spec.weighted and means:
+        others = [table.name for table in spec.tables if table.pooling is not PoolingType.SUM]
+        if spec.weighted and others:
             yield (
                 "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
-                f"there): change the pooling of {', '.join(means)}"
+                f"there): change the pooling of {', '.join(others)}, or give no weights"
             )
         return
     if spec.weighted:

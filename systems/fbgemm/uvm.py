@@ -264,8 +264,8 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
     if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
         return counted.counters(unique_misses=misses)
-    stats = torch.stack([tbe.uvm_cache_stats for tbe in tbes]).sum(dim=0)
-    _, _, unique, misses, conflict_unique, conflict_lookups = stats.tolist()
+    stats = [tbe.uvm_cache_stats.tolist() for tbe in tbes] or [[0] * 6]  # a rank may have no tables
+    _, _, unique, misses, conflict_unique, conflict_lookups = map(sum, zip(*stats, strict=True))
     inserted, table = misses - conflict_unique, spec.tables[0]
     fetched = inserted + conflict_lookups + conflict_unique
     written = inserted + conflict_unique

@@ -128,7 +128,7 @@ class Planner:
         edges = [0, *(int(ids.ends[cut - 1]) if cut else 0 for cut in cuts[1:])]
         if self._room.shape[1] < n + parts:
             self._room = np.zeros((2, n + parts), np.int64)
-        inverse, rows, counts = np.empty((3, n), np.int32)
+        inverse, (rows, counts) = np.empty(n, np.int32), np.empty((2, n), np.int32)
         found = [(0, NONE)] * parts
 
         def find(part: int) -> None:
@@ -149,7 +149,7 @@ class Planner:
             inverse[edges[part] : edges[part + 1]] += np.int32(end)
             rows[end : end + found[part][0]], counts[end : end + found[part][0]] = rows[its], counts[its]
             end += found[part][0]
-        return Distinct(rows[:end], counts[:end], inverse)
+        return Distinct(rows[:end].copy(), counts[:end].copy(), inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""

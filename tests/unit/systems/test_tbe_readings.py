@@ -51,6 +51,10 @@ def counted(*tbes: SimpleNamespace, policy: str = "lru", kind: OptimizerKind = O
     return cached_uvm_counters(tbes, spec=spec(table("t", 100, 8), kind=kind, policy=policy), counted=counting)
 
 
+def test_rank_without_tables_moves_no_rows() -> None:
+    assert counted().rows_fetched == counted().bytes_fetched == 0
+
+
 def test_lru_rows_with_a_place_move_once_and_others_at_every_use() -> None:
     # 40 misses, 10 of them without a place, looked up 25 times: 30 inserted, 25 read in forward, 10 in backward
     assert counted(with_stats(1, 100, 50, 40, 10, 25)) == Counters(

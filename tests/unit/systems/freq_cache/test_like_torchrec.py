@@ -65,6 +65,12 @@ def test_sequences_of_two_widths_are_refused() -> None:
         CachedEmbeddingCollection(tables, **SGD)
 
 
+def test_weights_of_sequences_are_refused() -> None:
+    table = EmbeddingConfig(name="clicks", embedding_dim=4, num_embeddings=9)
+    with pytest.raises(ValueError, match=r"weights go with SUM pooling only .* give no weights"):
+        CachedEmbeddingCollection([table], is_weighted=True, **SGD)
+
+
 # Optimizers given torch's way
 
 
