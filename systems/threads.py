@@ -2,17 +2,17 @@
 
 A thread that runs one torch operation on several cores opens an OpenMP team of its own, and keeps it. libgomp then has
 more threads than there are cores, and none of them spins at barriers any more, those of the training thread included:
-every operation waits to be woken, even while the background thread sleeps. So background threads are `Worker`s or
-threads of a `pool_of`: torch runs single-threaded on them.
+every operation waits to be woken, even while the background thread sleeps. So background threads are those of
+`Worker`s: torch runs single-threaded on them.
 
-Python raises KeyboardInterrupt on the main thread alone, between any two instructions. Work that must not be left half
-done runs on a `Worker`, or inside `interrupts_deferred`.
+Python raises KeyboardInterrupt on the main thread alone, between any two instructions, also within the locks of
+`concurrent.futures`, which then stay locked. Work that must not be left half done runs on a `Worker`, or inside
+`interrupts_deferred`.
 """
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -39,8 +39,22 @@ def compute_alone() -> None:
         restoring.join()
 
 
+def not_on_a_worker(work: Callable[[], None]) -> None:
+    """Call a function that waits for other threads; on a `Worker`, for which those may wait, have a new thread call it.
+
+    A finalizer runs on any thread.
+    """
+    if hasattr(_here, "cores"):
+        threading.Thread(target=work).start()
+    else:
+        work()
+
+
 def cores() -> int:
-    """Number of threads that may share this thread's work. On a `Worker`: torch's number of threads when it started."""
+    """Number of threads that may share this thread's work.
+
+    On the only thread of a `Worker`: torch's number of threads when it started. On one of several: 1.
+    """
     return getattr(_here, "cores", None) or torch.get_num_threads()
 
 
@@ -84,10 +98,7 @@ class Task(Generic[T]):
         self._running.release()
 
     def wait(self) -> None:
-        """Return when the function has ended. The wait may be interrupted at any instruction, and may be repeated.
-
-        `concurrent.futures` does not allow that: an interrupt within its locks, which are Python's, leaves them locked.
-        """
+        """Return when the function has ended. The wait may be interrupted at any instruction, and may be repeated."""
         while not self.done:
             if self._running.acquire(timeout=_LOOK_S):
                 self._running.release()
@@ -100,40 +111,38 @@ class Task(Generic[T]):
         return cast(T, self._value)
 
 
-def pool_of(threads: int, name: str) -> ThreadPoolExecutor:
-    """A pool of `threads` threads, each with single-threaded torch."""
-    return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=compute_alone)
-
-
 class Worker:
-    """A thread that runs submitted functions in order, with single-threaded torch. It holds only pending tasks."""
+    """Threads that run submitted functions in order, with single-threaded torch. They hold only pending tasks."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, threads: int = 1) -> None:
         self._tasks = SimpleQueue[Task[Any] | None]()
-        given = self._tasks, torch.get_num_threads()
-        self._thread = threading.Thread(target=_work_on, args=given, name=name, daemon=True)
-        self._thread.start()
-        self.submit(compute_alone).result()
+        given = self._tasks, torch.get_num_threads() if threads == 1 else 1
+        self._threads = [threading.Thread(target=_work_on, args=given, name=name, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+        self.submit(lambda: None).wait()
 
     def submit(self, work: Callable[[], T]) -> Task[T]:
-        """Queue a function to run on the thread after all that were submitted before."""
+        """Queue a function to run after all that were submitted before have begun."""
         task = Task(work)
         self._tasks.put(task)
         return task
 
     def close(self) -> None:
-        """Stop the thread after its current task, drop the queued ones, and join it."""
+        """Stop the threads after their current tasks, drop the queued ones, and join them."""
         try:
             while True:
                 if (task := self._tasks.get_nowait()) is not None:
                     task.drop()
         except Empty:
-            self._tasks.put(None)
-        if self._thread is not threading.current_thread():  # a finalizer may run on any thread
-            self._thread.join()
+            for _ in self._threads:
+                self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
 
 
 def _work_on(tasks: "SimpleQueue[Task[Any] | None]", cores: int) -> None:
+    compute_alone()
     _here.cores = cores
     while (task := tasks.get()) is not None:
         task.run()

@@ -12,7 +12,7 @@ import torch
 
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.tiers.commits import Commits
-from systems.threads import Worker
+from systems.threads import Worker, not_on_a_worker
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -41,7 +41,7 @@ class Access:
         if os.getpid() != self._process:
             raise RuntimeError(
                 "the collection was built in another process, and a forked one has neither its threads nor files of "
-                "its own: build another collection here, or start processes by spawning"
+                "its own, and torch may hang in it: start processes by spawning, and build another collection there"
             )
 
     def enter(self) -> bool:
@@ -118,7 +118,7 @@ def one_at_a_time(
     return call
 
 
-def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache], commits: Commits | None) -> None:
+def end(access: Access, workers: Sequence[Worker], caches: list[Cache], commits: Commits | None) -> None:
     """Stop the threads, close tiers and directory, and clear the list of caches, which frees their rows.
 
     In a forked process it does nothing: they belong to the parent.
@@ -126,11 +126,14 @@ def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache], c
     access.closed = True
     if not access.in_its_process:
         return
-    for worker in workers:
-        if worker is not None:
+
+    def stop() -> None:
+        for worker in workers:
             worker.close()
-    for cache in caches:
-        cache.tier.close()
-    if commits is not None:
-        commits.close()
-    caches.clear()
+        for cache in caches:
+            cache.tier.close()
+        if commits is not None:
+            commits.close()
+        caches.clear()
+
+    not_on_a_worker(stop)

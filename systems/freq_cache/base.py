@@ -30,7 +30,7 @@ from systems.freq_cache.sizing import CacheSpec, build_cache, check_type, conten
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SparseOptimizer, SystemSpec
-from systems.threads import Worker
+from systems.threads import Worker, interrupts_deferred
 
 Batch = TypeVar("Batch")
 
@@ -105,17 +105,17 @@ class CachedTables(EmbeddingSystem):
         kept, look_ahead = spec.directory, spec.look_ahead
         self._groups = sizing.groups_of(spec)
         groups = self._groups.groups
+        transfer, self.fused_optimizer = Transfer(spec.device), FusedOptimizer(spec)
         self._commits = None if kept is None else Commits(kept, [contents_of(spec, group) for group in groups])
-        workers = planning, sending, writing = tuple(
-            Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
-        )
         # nothing below refers back to the collection, so that its files and threads are released with it
         self.caches = caches = list[Cache]()  # one for each group of tables that share slots; none once it was closed
-        self.fused_optimizer = FusedOptimizer(spec)
-        transfer = Transfer(spec.device)
         self._access = access = Access()
+        workers = list[Worker]()
         self._end = weakref.finalize(self, end, access, workers, caches, self._commits)
         try:
+            for task in ("planning", "sending", "writing") if look_ahead else ():
+                workers.append(Worker(f"cache-{task}"))
+            planning, sending, writing = tuple(workers) or (None, None, None)
             # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
                 for number, group in enumerate(groups):
@@ -273,7 +273,8 @@ class CachedTables(EmbeddingSystem):
 
     @one_at_a_time
     def _close(self) -> None:
-        self._end()
+        with interrupts_deferred():  # else what was not stopped and released by then would never be
+            self._end()
 
     _save_to_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._save_to_state_dict))
     _load_from_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._load_from_state_dict))

@@ -7,8 +7,7 @@ many threads as torch uses for training share a large work; the calling thread i
 import hashlib
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import Tensor
 
-from systems.threads import cores, pool_of
+from systems.threads import Worker, cores, interrupts_deferred
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +40,10 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., An
     try:
         made: Any = numba.njit(nogil=True, cache=True, _nrt=False, **options)(function)
     except RuntimeError:  # the folder is not writable: compiled anew in every process
-        return numba.njit(nogil=True, _nrt=False, **options)(function)  # type: ignore[no-any-return]
+        made = numba.njit(nogil=True, _nrt=False, **options)(function)
+    made.compile = interrupts_deferred()(made.compile)  # LLVM's objects, half made, would abort the process later
+    if not made._cache.cache_path:
+        return made  # type: ignore[no-any-return]
     # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only:
     # after a change of the others it would load old machine code. The version is compared before anything is loaded,
     # which a module that has moved since would make fail.
@@ -129,12 +131,13 @@ def in_parts(work: Callable[[int], object], parts: int) -> None:
     if parts == 1:
         work(0)
         return
-    others = [_executor().submit(work, part) for part in range(1, parts)]
-    try:
-        work(0)
-    finally:
-        for other in others:
-            other.exception()  # waits for it
+    with interrupts_deferred():  # no part may go on after this
+        others = [_helpers().submit(partial(work, part)) for part in range(1, parts)]
+        try:
+            work(0)
+        finally:
+            for other in others:
+                other.wait()
     for other in others:
         other.result()
 
@@ -152,8 +155,11 @@ def in_slices(work: Callable[[slice], object], items: int, *, least: int) -> Non
 
 
 @cache
-def _executor() -> Executor:
-    return pool_of(os.cpu_count() or 1, "cache-part")
+def _helpers() -> Worker:
+    return Worker("cache-part", threads=os.cpu_count() or 1)
+
+
+os.register_at_fork(after_in_child=_helpers.cache_clear)  # a forked process has none of its parent's threads
 
 
 _ROWS_AHEAD = 12

@@ -6,6 +6,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from rocksdict import Cache, IngestExternalFileOptions, Options, Rdict, SstFileWriter, WriteBatch, WriteOptions
 
-from systems.threads import pool_of
+from systems.threads import Worker
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -83,7 +84,7 @@ class RocksDBStore:
         unlogged.disable_wal = True  # type: ignore[assignment, method-assign]  # a property, whatever its stub says
         self._rocksdb.set_write_options(unlogged)
         self._table_options = families["default"]
-        self._readers = pool_of(_READERS, "rocksdb_read")
+        self._readers = Worker("rocksdb-read", threads=_READERS)
         self._loading: SstFileWriter | None = None
         self._loaded, self._next = str(directory / "loaded.sst"), 0
 
@@ -131,7 +132,11 @@ class RocksDBStore:
             take(place, np.frombuffer(bytearray().join(found), np.uint8).reshape(-1, size))
 
         with _full_drive():
-            deque(self._readers.map(part, range(0, len(numbers), _READ_RECORDS)), maxlen=0)
+            reads = [self._readers.submit(partial(part, start)) for start in range(0, len(numbers), _READ_RECORDS)]
+            for read in reads:
+                read.wait()
+            for read in reads:
+                read.result()
 
     def write(self, numbers: Int64s, give: Callable[[slice], Bytes]) -> None:
         """Overwrite the records of these numbers, `[n]`, ascending, with what `give` has for a part of them."""
@@ -145,7 +150,7 @@ class RocksDBStore:
 
     def close(self) -> None:
         """Stop all threads and leave the files as they are."""
-        self._readers.shutdown()
+        self._readers.close()
         self._rocksdb.cancel_all_background(wait=True)
         with suppress(
             Exception

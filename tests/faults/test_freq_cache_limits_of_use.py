@@ -121,20 +121,6 @@ def test_lookup_while_another_threads_backward_runs_is_refused() -> None:
     assert_same(snapshot(collection), plain_after(2))
 
 
-@pytest.mark.timeout(30)
-def test_closing_while_a_plan_is_awaited_ends() -> None:
-    """The sending thread waits for a plan that the planning thread has not begun, and now never will."""
-    collection = started(look_ahead=4)
-    learn(collection(batch(0)).values(), 0)
-    leave, planning = threading.Event(), collection._pipeline._planning
-    assert planning is not None
-    planning.submit(leave.wait)
-    for step in range(1, 5):
-        collection.prefetch(batch(step))
-    threading.Timer(0.1, leave.set).start()
-    collection.close()
-
-
 def test_forked_process_is_refused_and_leaves_everything_to_its_parent(tmp_path: Path) -> None:
     code = f"""
         import os, torch

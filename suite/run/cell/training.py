@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from torchrec import EmbeddingBagConfig, PoolingType
 
 from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
-from systems.threads import cores, pool_of
+from systems.threads import Worker, cores
 from workloads.batch import Batch, Workload
 from workloads.dlrm import INITIAL_ROWS, build_dlrm, fill_initial_rows
 
@@ -51,13 +51,13 @@ def load_initial_rows(
     """
     if system.start(seed):
         return system
-    with pool_of(cores(), "first rows") as pool:
+    with closing(Worker("first rows", threads=cores())) as threads:
         for index, table in enumerate(system.spec.tables):
             fill = partial(fill_initial_rows, table=index, rows=table.num_embeddings, seed=seed)
             for start in range(0, table.num_embeddings, _LOADED_ROWS):
                 made = torch.empty(min(_LOADED_ROWS, table.num_embeddings - start), table.embedding_dim)
-                parts = made.split(INITIAL_ROWS)
-                filled = [pool.submit(fill, part, start=start + at * INITIAL_ROWS) for at, part in enumerate(parts)]
+                parts = enumerate(made.split(INITIAL_ROWS))
+                filled = [threads.submit(partial(fill, part, start=start + at * INITIAL_ROWS)) for at, part in parts]
                 for one in filled:
                     one.result()
                 system.load_rows(table.name, start, Rows(made))

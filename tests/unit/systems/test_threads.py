@@ -1,11 +1,12 @@
 """Threads beside training compute alone, and leave every other thread as it was."""
 
 import threading
+from contextlib import closing
 
 import pytest
 import torch
 
-from systems.threads import Worker, cores, pool_of
+from systems.threads import Worker, cores
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +48,10 @@ def test_worker_computes_alone_and_threads_before_and_after_it_compute_as_they_d
 
 
 def test_threads_that_begin_at_the_same_time_take_nothing_of_each_other():
-    with pool_of(16, "together") as pool:
+    with closing(Worker("together", threads=16)) as threads:
         together = threading.Barrier(16)
-        assert set(pool.map(lambda _: (together.wait(30), torch.get_num_threads())[1], range(16))) == {1}
+        tasks = [threads.submit(lambda: (together.wait(30), torch.get_num_threads())[1]) for _ in range(16)]
+        assert {task.result() for task in tasks} == {1}
     assert torch.get_num_threads() == seen_by_a_new_thread() == 3
 
 

@@ -1,14 +1,17 @@
 """Compiled loops: kept on disk until a function changes that they hold a copy of, and they copy rows as torch does."""
 
 import importlib
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from systems.freq_cache import compiled
-from systems.freq_cache.compiled import put_rows
+from systems.freq_cache.compiled import in_parts, put_rows
 
 INNER = "from systems.freq_cache.compiled import inlined\n\n\n@inlined\ndef added(x):\n    return x + {}\n"
 OUTER = """
@@ -94,3 +97,62 @@ def test_row_that_is_not_there_is_refused(parts, bad):
     untouched = torch.ones(ROWS, dtype=torch.bool)
     untouched[rows[(rows >= 0) & (rows < ROWS)]] = False
     assert table[untouched].equal(before[untouched])
+
+
+def test_no_part_goes_on_after_an_interrupt():
+    ended = []
+
+    def work(part: int) -> None:
+        if part == 0:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2 * part)
+        ended.append(part)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_parts(work, 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == [0, 1]
+
+
+def test_parts_are_shared_on_a_thread_that_outlives_the_main_one():
+    """Pools of `concurrent.futures` are shut down once the main thread ends: training on another could not save."""
+    script = (
+        "import threading\n"
+        "from systems.freq_cache.compiled import in_parts\n"
+        "def train():\n"
+        "    threading.main_thread().join()\n"
+        "    done = []\n"
+        "    in_parts(done.append, 2)\n"
+        "    print(sorted(done))\n"
+        "threading.Thread(target=train).start()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "[0, 1]\n", run.stderr
+
+
+def test_compiling_is_not_interrupted():
+    """LLVM's objects that were half made, or half loaded, would be freed twice, which ends the process."""
+
+    def interrupted(number: int) -> int:
+        return number + 1
+
+    made = compiled.compiled(interrupted)
+    load, loaded = made._cache.load_overload, []
+
+    def loading(*arguments: object) -> object:
+        signal.raise_signal(signal.SIGINT)
+        loaded.append(load(*arguments))
+        return loaded[-1]
+
+    made._cache.load_overload = loading
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            made(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(loaded) == 1
+    assert made(1) == 2
