@@ -326,10 +326,8 @@ def test_system_that_ends_its_own_process_too_is_left_out(timed, falls, left):
 def test_system_that_dies_in_a_real_process_fails_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "MachineMonitor", QuietMachine)
     records = [entrant("full_gpu"), entrant(fake("Segfaults"))]
-    given = take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=60)
-    found = {one.cell.system: one for one in given}
-    assert found["full_gpu"].turns.way == "one process"
-    fell = found[fake("Segfaults")]
+    baseline, fell = take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=60)
+    assert (baseline.cell.system, baseline.turns.way) == ("full_gpu", "one process")
     assert (fell.status, fell.phase, fell.turns) == (Status.CRASHED, "turns", None)
     assert fell.reason.startswith("the worker died of SIGSEGV")
     assert fell.measurement is not None
