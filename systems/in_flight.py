@@ -83,10 +83,12 @@ class InFlight:
         Raises:
             RuntimeError: one did: it updated the rows of some lookups or tables only.
         """
+        if not self._by_half:
+            return
         running = torch._C._current_graph_task_id() >= 0 or any(
             lookup.thread not in (None, threading.get_ident()) for lookup in _waiting(self._last)
         )
-        if self._by_half and not running:
+        if not running:
             raise RuntimeError(
                 "backward ended half-way: of several lookups, or tables, it has updated the rows of some alone. Load "
                 "what was saved last into a new one"
@@ -114,10 +116,13 @@ class InFlight:
             raise
 
     def _refuse_waiting(self, late: Sequence["weakref.ref[_Lookup]"], *, waiting_too: bool) -> None:
+        waiting = _waiting(late)
+        if not waiting:
+            return
         here: list[int | None] = [None]
         if torch._C._current_graph_task_id() < 0:  # else a hook of backward calls this
             here.append(threading.get_ident())  # backward on this thread does not run now: it was interrupted
-        if any(lookup.thread not in here or not waiting_too for lookup in _waiting(late)):
+        if any(lookup.thread not in here or not waiting_too for lookup in waiting):
             raise RuntimeError(
                 "the batch looked up before this call still waits for its backward: call backward first (and not this "
                 "from its hooks), drop what the lookup returned, or look up under torch.no_grad() what is not trained "
@@ -127,4 +132,4 @@ class InFlight:
 
 def _waiting(notes: Iterable["weakref.ref[_Lookup]"]) -> list[_Lookup]:
     """Lookups whose graph is alive and whose backward has not updated the rows."""
-    return [lookup for lookup in (note() for note in notes) if lookup is not None and not lookup.updated]
+    return [lookup for note in notes if (lookup := note()) is not None and not lookup.updated]

@@ -152,9 +152,12 @@ def _work_on(tasks: "SimpleQueue[Task[Any] | None]", cores: int) -> None:
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block: for milliseconds of work, never around a wait for a device."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted
+        return
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # only the main thread is interrupted; a handler that is not a function cannot be called later
+    if not callable(before):
+        yield  # a handler that is not a function cannot be called later
         return
     came: list[FrameType | None] = []
     try:

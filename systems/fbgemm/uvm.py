@@ -115,12 +115,12 @@ class UVMCaching(TBEHolder):
             return
         compute = torch.cuda.current_stream()
         self._reading.wait_event(arrived)
-        with torch.cuda.stream(self._reading):
+        with self._reading:
             read = self._read(features)
         self._side.wait_stream(self._reading)
         self._side.wait_stream(compute)  # where the last backward changed rows
         set_tbe_counting(self._tbes, enabled=self._counter.enabled)
-        with torch.cuda.stream(self._side):
+        with self._side:
             self._fill(read, compute)
         set_tbe_counting(self._tbes, enabled=False)
         self._announced.append((features, read, self._side.record_event()))

@@ -79,7 +79,7 @@ class Pipeline:
     @property
     def announced(self) -> int:
         """Batches announced and not yet looked up."""
-        return sum(not coming.abandoned for coming in self._coming)
+        return len([coming for coming in self._coming if not coming.abandoned])
 
     def abandon(self) -> None:
         """Mark announced batches as abandoned: the next call forgets them. Thread-safe, also in a finalizer."""
@@ -109,8 +109,8 @@ class Pipeline:
         self._forget_abandoned()
         self._coming.append(self._batch(features))
         self._announce_all()
-        for position, coming in enumerate(self._coming):
-            if len(self._coming) - 1 - position >= self._window:
+        for coming in islice(self._coming, max(len(self._coming) - self._window, 0)):
+            if coming.planning is None:
                 self._plan(coming)
         self._send_ahead(0)
 
@@ -229,7 +229,7 @@ class Pipeline:
         return coming
 
     def _forget_abandoned(self) -> None:
-        if self._withdrawing or self._failure is not None or any(coming.abandoned for coming in self._coming):
+        if self._withdrawing or self._failure is not None or self.announced < len(self._coming):
             self.withdraw(before_lookup=True)
             self._coming = deque(coming for coming in self._coming if not coming.abandoned)
 
@@ -243,7 +243,8 @@ class Pipeline:
 
     def _announce_all(self) -> None:
         for coming in self._coming:
-            self._announce(coming)
+            if coming.announcing is None:
+                self._announce(coming)
 
     def _announce(self, coming: Coming) -> Task[None]:
         """Have the planners told of a batch, unless that was done. An id outside its table is the error of the task."""

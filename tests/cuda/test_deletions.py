@@ -21,7 +21,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STAGING, MOVER = "systems/freq_cache/cache/staging.py", "systems/freq_cache/cache/mover.py"
 PIPELINE = "systems/freq_cache/pipeline.py"
-NOW = "torch.cuda.current_stream"
 DELIVERY, UVM = "suite/run/cell/feed.py", "systems/fbgemm/uvm.py"
 
 
@@ -37,14 +36,14 @@ ROOM, LOOKED_UP, COPIED = "room_in_staging and host", "only_looked_up and host",
 HOME, LARGER, UVM_AHEAD = "home", "larger and exchanged", "fbgemm_prefetches"
 DELETIONS = (
     Deletion("what arrives is used before it is there", ROOM, STAGING, "compute.wait_event(self.event)"),
-    Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "tensor.record_stream(compute)"),
+    Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "self.whole.record_stream(compute)"),
     Deletion("what leaves is read before it is there", ROOM, STAGING, "self.event.synchronize()"),
-    Deletion("rows leave before they are made", ROOM, STAGING, f"self._out.wait_stream({NOW}(self.device))"),
+    Deletion("rows leave before they are made", ROOM, STAGING, "self._out.wait_stream(compute)"),
     Deletion("numbers are overwritten while they are sent", "faster", STAGING, " sent.synchronize()", " pass"),
     Deletion("pinned staging is overwritten while it is sent", ROOM, STAGING, "self._sent.synchronize()"),
     Deletion("staging is overwritten while it is used", ROOM, STAGING, "stream.wait_event(self._used)"),
     Deletion("staging is used before it is filled", ROOM, STAGING, "compute.wait_event(self._sent)"),
-    Deletion("a lot is overwritten", ROOM, STAGING, f"{NOW}(self._transfer.device).wait_event(self._left)"),
+    Deletion("a lot is overwritten", ROOM, STAGING, "compute.wait_event(self._left)"),
     Deletion("late rows are read before they are written back", "slow_writer", MOVER, "self._writer.wait(after)"),
     Deletion(
         "rows are sent before they are written back",

@@ -240,7 +240,7 @@ def test_numbers_that_are_sent_faster_than_they_arrive() -> None:
     transfer = Transfer(torch.device("cuda"))
     sent = [transfer.pack(np.full(100, number, np.int32)) for number in range(3 * _BUFFERS)]
     for number, arrival in enumerate(sent):
-        assert arrival.take()[0].tolist() == [number] * 100
+        assert arrival.take(transfer.compute())[0].tolist() == [number] * 100
 
 
 LAYOUT = RowLayout(4, torch.float32, {})
@@ -256,12 +256,12 @@ def test_staging_that_is_given_back_while_the_device_uses_it(pinned: bool) -> No
     transfer, rows = Transfer(DEVICE), torch.arange(64)
     tier = filled(PinnedTier(64, LAYOUT, DEVICE) if pinned else HostTier(rows=64, layout=LAYOUT))
     entry = FetchStaging(64, tier, transfer)
-    with transfer.incoming():
+    with transfer.incoming:
         numbers = rows.int().to(DEVICE)
     entry.add(rows, numbers, place=0)
-    used = entry.take(64).clone()
+    used = entry.take(64, transfer.compute()).clone()
     del entry
-    with transfer.incoming():
+    with transfer.incoming:
         LAYOUT.empty(64, device=DEVICE).fill_(-1)
     assert torch.equal(used.cpu(), tier.records)
 
@@ -276,19 +276,21 @@ def test_a_tensor_that_is_given_back_while_it_leaves() -> None:
 def test_rows_that_are_read_while_the_device_writes_them_home() -> None:
     transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, by_kernel=True)
     place, entry, rows = EvictStaging(64, LAYOUT, transfer), FetchStaging(64, tier, transfer), torch.arange(64)
-    (numbers,) = transfer.pack(rows.int().numpy()).take()
-    place.scatter(place.room(64).fill_(1), tier, numbers)
+    compute = transfer.compute()
+    (numbers,) = transfer.pack(rows.int().numpy()).take(compute)
+    place.scatter(place.room(64, compute).fill_(1), tier, numbers, compute)
     entry.add(rows, numbers, place=0)
-    assert entry.take(64).unique().tolist() == [1.0]
+    assert entry.take(64, transfer.compute()).unique().tolist() == [1.0]
 
 
 @pytest.mark.parametrize("given_back", ["records", "numbers"])
 def test_what_is_given_back_while_the_device_writes_it_home(given_back: str) -> None:
     transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, by_kernel=True)
     place, arrival = EvictStaging(64, LAYOUT, transfer), transfer.pack(np.arange(64, dtype=np.int32))
-    numbers = arrival.take()[0]
+    compute = transfer.compute()
+    numbers = arrival.take(compute)[0]
     torch.cuda.current_stream().synchronize()
-    written = place.scatter(place.room(64).fill_(1), tier, numbers).event
+    written = place.scatter(place.room(64, compute).fill_(1), tier, numbers, compute).event
     assert written is not None
     if given_back == "records":
         del place

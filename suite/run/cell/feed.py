@@ -274,7 +274,7 @@ class DevicePrefetcher:
     def _sent(self, batch: Batch) -> _Sent:
         if self._stream is None:
             return batch, None
-        with torch.cuda.stream(self._stream):
+        with self._stream:
             features = batch.features if self._ids_on_host else batch.features.to(self._device, non_blocking=True)
             dense = batch.dense.to(self._device, non_blocking=True)
             labels = batch.labels.to(self._device, non_blocking=True)

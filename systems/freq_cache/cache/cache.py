@@ -152,8 +152,7 @@ class Cache:
         """
         self.check_whole()
         plan = planned.plan
-        numbers = self.mover.numbers(planned)
-        slots, offsets = numbers.slots, numbers.offsets
+        slots, offsets = planned.numbers.slots, planned.numbers.offsets
         self.traffic.count(plan)
         if self.count_by_table:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)
@@ -340,7 +339,7 @@ class Overflow:
             leaving = self.mover.transfer.to_host(self.pool.records(self.mover.on_device(absent)))
             self.slots.steps = self.pool.steps
             try:
-                self.writer.write(as_long(plan.rows[absent]), leaving, batch=plan.batch)
+                self.writer.write(plan.rows[absent], leaving, batch=plan.batch)
             except WriteBackFailed:  # the writer keeps the rows
                 self.batch = None
                 self.writer.moved(plan.batch)

@@ -1,5 +1,6 @@
 """Moves rows, as records, between the slow tier and slots on the device: for a batch, and for other purposes."""
 
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,7 @@ class WriteBackFailed(RuntimeError):
 @dataclass
 class _Write:
     batch: int
-    rows: Tensor
+    rows: Int32s
     records: D2HCopy
     stored: bool = False
     task: Task[None] | None = None
@@ -47,8 +48,8 @@ class Writer:
         self._writes: deque[_Write] = deque()  # only the training thread adds and removes
         self._moved = -1
 
-    def write(self, rows: Tensor, records: D2HCopy, *, batch: int) -> None:
-        """Write records, `[n, width]`, over rows, int64 `[n]`."""
+    def write(self, rows: Int32s, records: D2HCopy, *, batch: int) -> None:
+        """Write records, `[n, width]`, over rows `[n]`."""
         write = _Write(batch, rows, records)
         if records.home and self._writes and self._writes[-1].records.home:
             write.batch = self._writes[-1].batch  # the device writes in order: the last one stands for all from there
@@ -120,7 +121,7 @@ class Writer:
         """Store all writes that are not stored yet up to this one, the oldest first."""
         for write in tuple(self._writes):
             if not (write.stored or write.records.home):
-                self._tier.evict(write.rows, write.records.wait())
+                self._tier.evict(as_long(write.rows), write.records.wait())
                 write.stored = True
             if write is last:
                 return
@@ -159,7 +160,8 @@ class Planned:
             last the rows that the previous batch writes back, which are still in staging on the device.
         early, last: Number of the first and of the last of these rows.
         before: Number of the previous batch, when `send` was called.
-        sent: Its `Numbers`, copied to the device; None: not copied yet.
+        sent: Its `Numbers`, being copied to the device; None: not yet.
+        numbers: The same for the stream that the last `move` queued work on.
         rows_written_back, rows_fetched: Number of rows moved so far.
         rows_read: Number of rows to fetch that were read; those not fetched yet are in staging.
     """
@@ -173,6 +175,7 @@ class Planned:
     last: int = 0
     before: int = -1
     sent: H2DCopy | None = None
+    numbers: Numbers = field(init=False)
     rows_written_back: int = 0
     rows_fetched: int = 0
     rows_read: int = 0
@@ -218,24 +221,27 @@ class BatchMover:
             OSError: rows could not be read from the slow tier.
             WriteBackFailed: rows could not be written to it.
         """
-        plan = planned.plan
-        numbers = self.numbers(planned)
+        plan, compute = planned.plan, self._transfer.compute()
+        planned.numbers = numbers = Numbers(*self._sent(planned).take(compute))
         size, kept = planned.fetch_rows.size, None
         if numbers.again.numel() and planned.rows_fetched < size and self._exit.batch == planned.before:
             kept, size = self._exit.again(numbers.again), size - planned.last
         while planned.rows_written_back < plan.back_rows.size:
+            start = time.perf_counter()
             chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
-            rows, slots = as_long(plan.back_rows[chunk]), numbers.back_slots[chunk]
-            with traffic.timed("write_back_wait_s"):
-                tier = self._kernel_tier
-                if tier is None:  # with a pinned tier the device writes rows back without host buffers
-                    self._writer.wait(plan.batch - _MOST_WAITING)
-                read = self._pool.read(slots, self._exit.room(rows.numel()))
-                records = self._exit.scatter(read, tier, numbers.back_rows[chunk]) if tier else self._exit.send(read)
-                self._writer.write(rows, records, batch=plan.batch)
-                planned.rows_written_back += rows.numel()
-                traffic.rows_written_back += rows.numel()
-            if rows.numel() == plan.back_rows.size and not self._kernel_tier:
+            rows, slots, tier = plan.back_rows[chunk], numbers.back_slots[chunk], self._kernel_tier
+            if tier is None:  # with a pinned tier the device writes rows back without host buffers
+                self._writer.wait(plan.batch - _MOST_WAITING)
+            read = self._pool.read(slots, self._exit.room(rows.size, compute))
+            if tier is None:
+                records = self._exit.send(read, compute)
+            else:
+                records = self._exit.scatter(read, tier, numbers.back_rows[chunk], compute)
+            self._writer.write(rows, records, batch=plan.batch)
+            planned.rows_written_back += rows.size
+            traffic.rows_written_back += rows.size
+            traffic.write_back_wait_s += time.perf_counter() - start
+            if rows.size == plan.back_rows.size and tier is None:
                 self._exit.batch = plan.batch
         entry, late = self._entries[plan.batch % 2], False
         while planned.rows_fetched < size:
@@ -250,8 +256,8 @@ class BatchMover:
                 with traffic.timed("fetch_wait_s"):
                     self._add(planned, entry, missing)
             count = stop - planned.rows_fetched
-            self._pool.fill(numbers.fetch_slots[planned.rows_fetched : stop], entry.take(count))
-            entry.clear()
+            self._pool.fill(numbers.fetch_slots[planned.rows_fetched : stop], entry.take(count, compute))
+            entry.clear(compute)
             traffic.rows_fetched += count
             planned.rows_fetched = stop
         if kept is not None:
@@ -261,10 +267,6 @@ class BatchMover:
         traffic.late_batches += late
         if not plan.overflow:
             self._writer.moved(plan.batch)
-
-    def numbers(self, planned: Planned) -> Numbers:
-        """The numbers of a batch, for work that the current stream queues after this call."""
-        return Numbers(*self._sent(planned).take())
 
     def _add(self, planned: Planned, entry: FetchStaging, count: int) -> None:
         """Read the next rows of a batch."""

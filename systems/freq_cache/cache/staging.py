@@ -4,8 +4,7 @@ The device is the cache's, whichever is current. A host thread that waits for th
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,18 +21,17 @@ _BUFFERS = 4
 
 @dataclass(frozen=True)
 class H2DCopy:
-    """Tensors that are being copied to the device."""
+    """Tensors, parts of one, that are being copied to the device."""
 
     tensors: tuple[Tensor, ...]
+    whole: Tensor
     event: torch.cuda.Event | None
 
-    def take(self) -> tuple[Tensor, ...]:
-        """The tensors, for work that the current stream queues after this call; the host does not wait."""
-        if self.event is not None:
-            compute = torch.cuda.current_stream(self.tensors[0].device)
+    def take(self, compute: torch.cuda.Stream | None) -> tuple[Tensor, ...]:
+        """The tensors, for work that a stream queues after this call; the host does not wait."""
+        if compute is not None and self.event is not None:
             compute.wait_event(self.event)
-            for tensor in self.tensors:
-                tensor.record_stream(compute)  # made on another stream: its memory must outlive its use on this one
+            self.whole.record_stream(compute)  # made on another stream: its memory must outlive its use on this one
         return self.tensors
 
 
@@ -70,29 +68,33 @@ class Transfer:
         """Copy a tensor to the device. Returns it for work that the current stream queues after this call."""
         if self._in is None:
             return tensor
-        with torch.cuda.device(self.device):
-            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
-        with torch.cuda.stream(self._in):
-            arrival = H2DCopy((self._sent(pinned),), blocking_event(self._in))
-        return arrival.take()[0]
+        compute = self.compute()
+        with self.incoming:
+            sent = self._sent(torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor))
+            arrival = H2DCopy((sent,), sent, blocking_event(self._in))
+        return arrival.take(compute)[0]
 
     def pack(self, *numbers: NDArray[np.int32]) -> H2DCopy:
         """Copy int32 arrays to the device in one copy from a reused pinned buffer; thread-safe."""
         if self._in is None:
-            return H2DCopy(tuple(map(torch.from_numpy, numbers)), None)
+            return H2DCopy(tuple(map(torch.from_numpy, numbers)), torch.empty(0), None)
         sizes = [array.size for array in numbers]
-        with self._packing, torch.cuda.stream(self._in):
+        with self._packing, self.incoming:
             buffer = self._buffer(sum(sizes))
             np.concatenate(numbers, out=buffer.numpy())
             sent = self._sent(buffer)
             event = blocking_event(self._in)
             self._buffers[self._turn] = (self._buffers[self._turn][0], event)
             self._turn = (self._turn + 1) % _BUFFERS
-        return H2DCopy(sent.split(sizes), event)
+        return H2DCopy(sent.split(sizes), sent, event)
 
     def to_host(self, tensor: Tensor) -> D2HCopy:
         """Copy a tensor of the current stream to the host."""
-        with self.outgoing() as stream:
+        return self.leave(tensor, self.compute())
+
+    def leave(self, tensor: Tensor, compute: torch.cuda.Stream | None) -> D2HCopy:
+        """Copy a tensor to the host, after all work that a stream has queued."""
+        with self.outgoing(compute) as stream:
             if stream is None:
                 return D2HCopy(tensor, None)
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -100,26 +102,29 @@ class Transfer:
             tensor.record_stream(stream)
             return D2HCopy(host, blocking_event(stream))
 
-    @contextmanager
-    def incoming(self, *, behind_outgoing: bool = False) -> Iterator[torch.cuda.Stream | None]:
-        """Make the H2D stream current inside the block, and yield it; None on a CPU, which has no streams."""
-        if self._in is None or self._out is None:
-            yield None
-            return
-        if behind_outgoing:
-            self._in.wait_stream(self._out)
-        with torch.cuda.stream(self._in):
-            yield self._in
+    def compute(self) -> torch.cuda.Stream | None:
+        """The device's current stream, on which the calling thread computes; None on a CPU, which has no streams.
 
-    @contextmanager
-    def outgoing(self) -> Iterator[torch.cuda.Stream | None]:
-        """Make the D2H stream current inside the block, after all work that the current stream has queued."""
-        if self._out is None:
-            yield None
-            return
-        self._out.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._out):
-            yield self._out
+        Asking torch for it takes longer than queueing work on it: ask once, and pass it on.
+        """
+        return None if self._in is None else torch.cuda.current_stream(self.device.index)
+
+    @property
+    def incoming(self) -> AbstractContextManager[torch.cuda.Stream | None]:
+        """A block in which the H2D stream is current, and its device: pinning memory initializes the current one."""
+        return nullcontext() if self._in is None else _again(self._in)
+
+    def outgoing(self, compute: torch.cuda.Stream | None) -> AbstractContextManager[torch.cuda.Stream | None]:
+        """A block in which the D2H stream is current, after all work that a stream has queued."""
+        if self._out is None or compute is None:
+            return nullcontext()
+        self._out.wait_stream(compute)
+        return _again(self._out)
+
+    def wait_for_outgoing(self) -> None:
+        """Let the H2D stream wait for all work that the D2H stream has queued."""
+        if self._in is not None and self._out is not None:
+            self._in.wait_stream(self._out)
 
     def _sent(self, pinned: Tensor) -> Tensor:
         return torch.empty(pinned.shape, dtype=pinned.dtype, device=self.device).copy_(pinned, non_blocking=True)
@@ -133,6 +138,13 @@ class Transfer:
             buffer = torch.empty(numbers + numbers // 4, dtype=torch.int32, pin_memory=True)
             self._buffers[self._turn] = (buffer, None)
         return buffer[:numbers]
+
+
+def _again(stream: torch.cuda.Stream) -> torch.cuda.Stream:
+    """The same stream as another object, which notes what was current before the block: several threads enter one."""
+    return torch.cuda.Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+    )
 
 
 def blocking_event(stream: torch.cuda.Stream) -> torch.cuda.Event:
@@ -156,8 +168,7 @@ class FetchStaging:
         self._pinned = tier if isinstance(tier, PinnedTier) else None
         self._transfer = transfer
         # Allocated on the stream that writes it first: another stream that freed this memory may still use it.
-        # `incoming` also sets the current device: pinning memory initializes the current one.
-        with transfer.incoming():
+        with transfer.incoming:
             self._device = self._host = tier.layout.empty(rows, device=transfer.device)
             if transfer.pins:
                 self._host = tier.layout.empty(0 if self._pinned else rows, pin=True)
@@ -180,8 +191,9 @@ class FetchStaging:
             if self._sent is not None and not place:
                 self._sent.synchronize()
             self._tier.read(rows, self._host[room])
-        by_kernel = pinned is not None and pinned.by_kernel  # then the outgoing stream may still be writing these rows
-        with self._transfer.incoming(behind_outgoing=by_kernel) as stream:
+        if pinned is not None and pinned.by_kernel:  # the outgoing stream may still be writing these rows
+            self._transfer.wait_for_outgoing()
+        with self._transfer.incoming as stream:
             if stream is not None and self._used is not None:
                 stream.wait_event(self._used)
             if pinned is not None:
@@ -191,18 +203,17 @@ class FetchStaging:
             if stream is not None:
                 self._sent = blocking_event(stream)
 
-    def take(self, records: int) -> Tensor:
-        """All `records` records on the device, for work that the current stream queues after this call."""
-        if self._sent is not None:
-            compute = torch.cuda.current_stream(self._transfer.device)
+    def take(self, records: int, compute: torch.cuda.Stream | None) -> Tensor:
+        """All `records` records on the device, for work that a stream queues after this call."""
+        if compute is not None and self._sent is not None:
             compute.wait_event(self._sent)
             self._device.record_stream(compute)  # made on another stream: its memory must outlive its use on this one
         return self._device[:records]
 
-    def clear(self) -> None:
-        """Allow reuse of the buffer once the work that the current stream has queued by now is done."""
-        if self._sent is not None:
-            self._used = torch.cuda.current_stream(self._transfer.device).record_event()
+    def clear(self, compute: torch.cuda.Stream | None) -> None:
+        """Allow reuse of the buffer once the work that a stream has queued by now is done."""
+        if compute is not None and self._sent is not None:
+            self._used = compute.record_event()
 
 
 class EvictStaging:
@@ -223,18 +234,18 @@ class EvictStaging:
         self._lot = layout.empty(0)
         self.batch = -1
 
-    def room(self, rows: int) -> Tensor:
-        """Memory for `rows` records, which the caller then passes to `send` or `scatter`."""
+    def room(self, rows: int, compute: torch.cuda.Stream | None) -> Tensor:
+        """Memory for `rows` records, which a stream fills and the caller then passes to `send` or `scatter`."""
         self.batch = -1
         if self._device is None:
             return self._layout.empty(rows)
-        if self._left is not None:
-            torch.cuda.current_stream(self._transfer.device).wait_event(self._left)
+        if compute is not None and self._left is not None:
+            compute.wait_event(self._left)
         return self._device[:rows]
 
-    def send(self, records: Tensor) -> D2HCopy:
+    def send(self, records: Tensor, compute: torch.cuda.Stream | None) -> D2HCopy:
         """Copy records of `room` to the host."""
-        leaving = self._transfer.to_host(records)
+        leaving = self._transfer.leave(records, compute)
         self._left, self._lot = leaving.event, records
         return leaving
 
@@ -242,9 +253,9 @@ class EvictStaging:
         """Copies of the records at these indices, int32 `[n]`, of the last chunk."""
         return self._lot.index_select(0, numbers)
 
-    def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor) -> D2HCopy:
+    def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor, compute: torch.cuda.Stream | None) -> D2HCopy:
         """Let the device write records of `room` to rows of a pinned tier, int32 `[n]` on the device."""
-        with self._transfer.outgoing() as stream:
+        with self._transfer.outgoing(compute) as stream:
             tier.scatter(rows, records)
             if stream is not None:
                 rows.record_stream(stream)

@@ -11,6 +11,7 @@ small to change the scale or gives the old maximum.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import fbgemm_gpu  # noqa: F401 - registers the operators
 import torch
@@ -38,26 +39,26 @@ class RowLayout:
     dtype: torch.dtype
     state: Mapping[str, int]
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Weights per record, as many as a slot has."""
         return width_of(self.dim)
 
-    @property
+    @cached_property
     def element(self) -> torch.dtype:
         """Type of the elements of a record: that of the weights, int32 for rows in int8."""
         return torch.int32 if self.dtype is torch.int8 else self.dtype
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
         """Bytes of the weights per record, for int8 with scale and bias."""
         return self.columns * self.dtype.itemsize + (INT8_TAIL_BYTES if self.dtype is torch.int8 else 0)
 
-    @property
+    @cached_property
     def record_bytes(self) -> int:
         return self.weight_bytes + 4 * sum(self.state.values())
 
-    @property
+    @cached_property
     def width(self) -> int:
         return self.record_bytes // self.element.itemsize
 

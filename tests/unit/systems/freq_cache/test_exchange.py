@@ -125,10 +125,11 @@ def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinn
     compiled = set(launches.kinds)
     assert len(compiled) == kernels
     entry, leaving = FetchStaging(9, tier, transfer), EvictStaging(9, layout, transfer)
+    compute = transfer.compute()
     for held, count in ((0, 1), (1, 3), (4, 5)):
         rows = torch.arange(count)
         entry.add(rows, rows.int().to(device), place=held)
-        leaving.scatter(leaving.room(count).zero_(), tier, rows.int().to(device))
+        leaving.scatter(leaving.room(count, compute).zero_(), tier, rows.int().to(device), compute)
     assert launches.kinds == compiled
 
 
