@@ -44,18 +44,10 @@ def not_on_a_worker(work: Callable[[], None]) -> None:
 
     A finalizer runs on any thread.
     """
-    if hasattr(_here, "cores"):
+    if hasattr(_here, "works"):
         threading.Thread(target=work).start()
     else:
         work()
-
-
-def cores() -> int:
-    """Number of threads that may share this thread's work.
-
-    On the only thread of a `Worker`: torch's number of threads when it started. On one of several: 1.
-    """
-    return getattr(_here, "cores", None) or torch.get_num_threads()
 
 
 _LOOK_S = 1.0
@@ -116,8 +108,8 @@ class Worker:
 
     def __init__(self, name: str, *, threads: int = 1) -> None:
         self._tasks = SimpleQueue[Task[Any] | None]()
-        given = self._tasks, torch.get_num_threads() if threads == 1 else 1
-        self._threads = [threading.Thread(target=_work_on, args=given, name=name, daemon=True) for _ in range(threads)]
+        given: Any = {"target": _work_on, "args": (self._tasks,), "name": name, "daemon": True}
+        self._threads = [threading.Thread(**given) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
         self.submit(lambda: None).wait()
@@ -141,9 +133,9 @@ class Worker:
             thread.join()
 
 
-def _work_on(tasks: "SimpleQueue[Task[Any] | None]", cores: int) -> None:
+def _work_on(tasks: "SimpleQueue[Task[Any] | None]") -> None:
     compute_alone()
-    _here.cores = cores
+    _here.works = True
     while (task := tasks.get()) is not None:
         task.run()
         del task  # else it would live until the next task arrives

@@ -1,7 +1,8 @@
 """Loops compiled by numba, where torch and numpy would pass over the same memory several times.
 
-Compiled loops release the GIL, so that planning and copying threads run in parallel with the training thread. As
-many threads as torch uses for training share a large work; the calling thread is one of them, and waits for the others.
+Compiled loops release the GIL, so that planning and copying threads run in parallel with the training thread. On a
+thread that torch computes on with several threads, as many share a large work; the calling thread is one of them, and
+waits for the others. On a `Worker` none do: each of them would take the GIL from the training thread several times.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import Tensor
 
-from systems.threads import Worker, cores, interrupts_deferred
+from systems.threads import Worker, interrupts_deferred
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +120,7 @@ def rises(numbers):
 
 def parts_of(items: int, *, least: int) -> int:
     """Number of threads for `items` items, with at least `least` items per thread."""
-    return max(1, min(items // least, cores()))
+    return max(1, min(items // least, torch.get_num_threads()))
 
 
 def in_parts(work: Callable[[int], object], parts: int) -> None:
@@ -140,18 +141,6 @@ def in_parts(work: Callable[[int], object], parts: int) -> None:
                 other.wait()
     for other in others:
         other.result()
-
-
-def parts_beside_training(items: int, *, least: int) -> int:
-    """As `parts_of`, of a quarter of the cores: the others train meanwhile."""
-    return min(parts_of(items, least=least), max(1, cores() // 4))
-
-
-def in_slices(work: Callable[[slice], object], items: int, *, least: int) -> None:
-    """Call `work` for every part of so many items, as `parts_beside_training` has them."""
-    parts = parts_beside_training(items, least=least)
-    edges = [items * part // parts for part in range(parts + 1)]
-    in_parts(lambda part: work(slice(edges[part], edges[part + 1])), parts)
 
 
 @cache

@@ -14,7 +14,7 @@ from torchrec import EmbeddingBagConfig, PoolingType
 
 from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
-from systems.threads import Worker, cores
+from systems.threads import Worker
 from workloads.batch import Batch, Workload
 from workloads.dlrm import INITIAL_ROWS, build_dlrm, fill_initial_rows
 
@@ -51,7 +51,7 @@ def load_initial_rows(
     """
     if system.start(seed):
         return system
-    with closing(Worker("first rows", threads=cores())) as threads:
+    with closing(Worker("first rows", threads=torch.get_num_threads())) as threads:
         for index, table in enumerate(system.spec.tables):
             fill = partial(fill_initial_rows, table=index, rows=table.num_embeddings, seed=seed)
             for start in range(0, table.num_embeddings, _LOADED_ROWS):

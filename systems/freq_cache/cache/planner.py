@@ -10,12 +10,9 @@ from systems.freq_cache.cache import loops
 from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index
 from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
 from systems.freq_cache.cache.policy import LEVELS, Policy, checked
-from systems.freq_cache.compiled import in_parts, parts_beside_training
 from systems.threads import interrupts_deferred
 
 _INT32_MAX = 2**31 - 1
-_PART_IDS = 1 << 16
-"""Minimum ids of a batch per thread."""
 
 
 @dataclass
@@ -119,36 +116,16 @@ class Planner:
         n = ids.values.size
         if self.slots + n > _INT32_MAX:
             raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
-        parts = parts_beside_training(n, least=_PART_IDS)
         if sizes is None:
-            sizes, parts = self.rows - ids.starts, 1
-        elif parts > 1 and np.unique(ids.starts).size < ids.starts.size:
-            parts = 1  # two threads would find rows of the same table
-        cuts = [0, *np.searchsorted(ids.ends, np.arange(1, parts) * n // parts).tolist(), ids.ends.size]
-        edges = [0, *(int(ids.ends[cut - 1]) if cut else 0 for cut in cuts[1:])]
-        if self._room.shape[1] < n + parts:
-            self._room = np.zeros((2, n + parts), np.int64)
+            sizes = self.rows - ids.starts
+        if self._room.shape[1] < n + 1:
+            self._room = np.zeros((2, n + 1), np.int64)
         inverse, (rows, counts) = np.empty(n, np.int32), np.empty((2, n), np.int32)
-        found = [(0, NONE)] * parts
-
-        def find(part: int) -> None:
-            features, mine = slice(*cuts[part : part + 2]), slice(*edges[part : part + 2])
-            room = self._room[:, edges[part] + part : edges[part + 1] + part + 1]
-            batch = ids.values[mine], ids.ends[features] - edges[part], ids.starts[features], sizes[features]
-            made = inverse[mine], rows[mine], counts[mine]
-            found[part] = loops.find_distinct(*batch, *made, *room, self._index.where, self.slots)
-
+        batch = ids.values, ids.ends, ids.starts, sizes
         with interrupts_deferred():
-            in_parts(find, parts)
-        bad = [edge + first for edge, (_, first) in zip(edges, found, strict=False) if first != NONE]
-        if bad:
-            raise OutsideTable(bad[0])
-        end = found[0][0]
-        for part in range(1, parts):
-            its = slice(edges[part], edges[part] + found[part][0])
-            inverse[edges[part] : edges[part + 1]] += np.int32(end)
-            rows[end : end + found[part][0]], counts[end : end + found[part][0]] = rows[its], counts[its]
-            end += found[part][0]
+            end, bad = loops.find_distinct(*batch, inverse, rows, counts, *self._room, self._index.where, self.slots)
+        if bad != NONE:
+            raise OutsideTable(bad)
         return Distinct(rows[:end].copy(), counts[:end].copy(), inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:

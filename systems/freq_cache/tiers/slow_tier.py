@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.compiled import in_slices, put_rows
+from systems.freq_cache.compiled import put_rows
 from systems.freq_cache.tiers.layout import RowLayout
-
-_READ_ROWS = 2048
-"""Minimum records to read per thread."""
 
 
 class SlowTier(ABC):
@@ -92,13 +89,7 @@ class HostTier(SlowTier):
         self.records = torch.frombuffer(block, dtype=layout.element).view(rows, layout.width)
 
     def read(self, rows: Tensor, out: Tensor) -> None:
-        def gather(part: slice) -> None:
-            torch.index_select(self.records, 0, rows[part], out=out[part])
-
-        if torch.get_num_threads() > 1:
-            gather(slice(None))  # by torch's threads
-        else:  # on a thread of the cache
-            in_slices(gather, rows.numel(), least=_READ_ROWS)
+        torch.index_select(self.records, 0, rows, out=out)
 
     def write(self, rows: Tensor, records: Tensor) -> None:
         put_rows(self.records, rows, records)

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from systems.threads import Worker, cores
+from systems.threads import Worker
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +53,6 @@ def test_threads_that_begin_at_the_same_time_take_nothing_of_each_other():
         tasks = [threads.submit(lambda: (together.wait(30), torch.get_num_threads())[1]) for _ in range(16)]
         assert {task.result() for task in tasks} == {1}
     assert torch.get_num_threads() == seen_by_a_new_thread() == 3
-
-
-def test_worker_shares_compiled_work_with_as_many_threads_as_its_maker_computes_with():
-    worker = Worker("sharing")
-    assert worker.submit(cores).result() == cores() == 3
-    worker.close()
 
 
 def test_result_of_a_task_is_what_its_work_returned_or_raised():

@@ -55,7 +55,7 @@ def rows_and_values(shape, dtype):
 
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
 def parts(request, monkeypatch):
-    monkeypatch.setattr(compiled, "cores", lambda: request.param)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
     monkeypatch.setattr(compiled, "_PART_BYTES", 64)
 
 

@@ -88,7 +88,7 @@ def test_rows_of_several_tables_are_what_they_always_were_on_any_number_of_threa
     dim: int, in_order: str, in_any_order: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that a seed made once are not saved: another value would be another model."""
-    monkeypatch.setattr(compiled, "cores", lambda: parts)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: parts)
     monkeypatch.setattr(initial_rows, "_PART_VALUES", 64)
     tables = tables_of(dim)
     first_rows = first_rows_of(tables, seed=2**63 + 11, streams=[4, 0, 7, 2**31])

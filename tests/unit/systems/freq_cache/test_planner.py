@@ -1,7 +1,6 @@
 """The planner does what its rules say, field by field; what it takes of memory, and how well it looks ahead."""
 
 import random
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -249,28 +248,25 @@ def test_no_row_leaves_that_a_window_which_fits_needs(
 
 @SETTINGS
 @given(
-    threads=st.integers(2, 5),
     batch=st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=4, max_size=4),
     bad=st.none() | st.tuples(st.integers(0, 3), st.sampled_from([-1, 10])),
     shared=st.booleans(),
 )
-def test_threads_find_the_rows_that_one_finds(
-    threads: int, batch: list[list[int]], bad: tuple[int, int] | None, shared: bool
+def test_distinct_rows_come_in_the_order_in_which_a_batch_first_asks_for_them(
+    batch: list[list[int]], bad: tuple[int, int] | None, shared: bool
 ) -> None:
     starts = [0, 10, 0, 20] if shared else [0, 10, 20, 30]
+    planner, sizes = Planner(rows=40, slots=5, policy=LRU()), np.full(4, 10)
     if bad:
-        batch[bad[0]].append(bad[1])
-    found = []
-    for parts in (1, threads):
-        planner = Planner(rows=40, slots=5, policy=LRU())
-        with patch("systems.freq_cache.cache.planner.parts_beside_training", return_value=parts):
-            for _ in range(2):  # the first leaves nothing behind
-                try:
-                    distinct = planner.distinct(ids_of(batch, starts), np.full(4, 10))
-                    found.append([getattr(distinct, name).tolist() for name in ("rows", "counts", "inverse")])
-                except OutsideTable as error:
-                    found.append([error.at])
-    assert all(one == found[0] for one in found)
+        spoilt = [[*ids, bad[1]] if feature == bad[0] else ids for feature, ids in enumerate(batch)]
+        with pytest.raises(OutsideTable) as refused:
+            planner.distinct(ids_of(spoilt, starts), sizes)
+        assert refused.value.at == sum(map(len, spoilt[: bad[0] + 1])) - 1
+    asked = [start + one for start, ids in zip(starts, batch, strict=True) for one in ids]
+    distinct = planner.distinct(ids_of(batch, starts), sizes)  # the refused one leaves nothing behind
+    assert distinct.rows.tolist() == list(dict.fromkeys(asked))
+    assert distinct.counts.tolist() == [asked.count(row) for row in dict.fromkeys(asked)]
+    assert distinct.rows[distinct.inverse].tolist() == asked
 
 
 class Wrong(LRU):
