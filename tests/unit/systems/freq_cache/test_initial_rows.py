@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.freq_cache import compiled, initial_rows
+from systems.freq_cache import initial_rows
 from systems.freq_cache.initial_rows import first_rows_of, philox
 
 ONES = 0xFFFFFFFF
