@@ -3,18 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
 from systems.freq_cache.cache.mover import Planned
-from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.plan import Ids, check_bags
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.compiled import compiled
 from systems.threads import Task
 
 
@@ -62,8 +58,9 @@ class Coming:
     def is_again(self, other: "Coming") -> bool:
         """Whether `other` has the same ids in other tensors: moved to a device, for example, or with permuted keys."""
         same = all(
-            np.array_equal(own.values, its.values) and np.array_equal(own.offsets, its.offsets)
-            for own, its in zip(self.ids, other.ids, strict=True)
+            torch.equal(own.values().long(), its.values().long())
+            and torch.equal(own.lengths().long(), its.lengths().long())
+            for own, its in zip(self.parts, other.parts, strict=True)
         )
         return same and self.changes <= other.changes
 
@@ -82,27 +79,29 @@ def versions_of(features: KeyedJaggedTensor) -> list[tuple[int, int]]:
 def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJaggedTensor) -> list[KeyedJaggedTensor]:
     """The features of each group: as many bags for every feature, ids and lengths on the host.
 
-    Of a batch on the device, these are copied back on a stream of their own. Weights stay where they are.
+    Of a batch on the device, these are copied back on a stream of their own. Weights stay where they are. The bags of
+    features that keep their order are checked by `Ids.of`: the training thread has other work.
 
     Raises:
         TypeError: it is no `KeyedJaggedTensor`.
-        ValueError: see `with_one_stride`, `_checked` and `FeatureGroups.split`.
+        ValueError: see `with_one_stride`, `_checked`, `check_bags` and `FeatureGroups.split`.
     """
     if not isinstance(features, KeyedJaggedTensor):
         raise TypeError(f"a batch is a KeyedJaggedTensor, not {type(features).__name__}")
     pooled = any(group.tables[0].pooling is not PoolingType.NONE for group in groups.groups)
-    uniform = with_one_stride(features, pooled=pooled)
-    if uniform.values().device.type == "cpu":
-        return groups.split(_checked(uniform))
-    values, lengths = transfer.to_host(uniform.values()), transfer.to_host(uniform.lengths())
-    on_host = KeyedJaggedTensor(
-        uniform.keys(), values.wait(), uniform.weights_or_none(), lengths=lengths.wait(), stride=uniform.stride()
-    )
-    return groups.split(_checked(on_host))
+    on_host = with_one_stride(features, pooled=pooled)
+    if on_host.values().device.type != "cpu":
+        values, lengths, weights = on_host.values(), on_host.lengths(), on_host.weights_or_none()
+        ids, bags, stride = transfer.to_host(values), transfer.to_host(lengths), on_host.stride()
+        on_host = KeyedJaggedTensor(on_host.keys(), ids.wait(), weights, lengths=bags.wait(), stride=stride)
+    checked = _checked(on_host)
+    if [group.features for group in groups.groups] != [tuple(checked.keys())]:
+        check_bags(checked)  # torchrec reads by the lengths where it reorders features
+    return groups.split(checked)
 
 
 def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """Return the features if their bags share out the ids; kernels would read beyond them otherwise.
+    """Return the features if ids and bags are of the right shapes and types; see `check_bags` for their numbers.
 
     Raises:
         ValueError: they are not whole numbers, or not as many as the batch needs, or a feature comes twice.
@@ -121,30 +120,4 @@ def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
     given = features.offsets_or_none()
     if given is not None and given.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"offsets are int64 or int32, not {given.dtype}")
-    offsets = np.empty(0, np.int64) if given is None else given.numpy()
-    if not _share_out(lengths.numpy(), offsets, ids.numel()):
-        raise ValueError(f"the lengths or offsets of the bags do not share out {ids.numel():,} ids: correct them")
     return features
-
-
-@compiled
-def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
-    """Whether bags of these lengths take every id once, and these are their offsets, where there are any.
-
-    No turn of the loops depends on one before it, so several are made at a time. No sum can wrap: all ends, and all
-    lengths, are compared with the ids.
-    """
-    beyond = other = total = np.int64(0)  # the sign of `beyond`: a number is below 0 or above the ids
-    if offsets.size:
-        if offsets.size != lengths.size + 1 or offsets[0] != 0 or offsets[-1] != ids:
-            return False
-        for i in range(lengths.size):
-            length, end = np.int64(lengths[i]), np.int64(offsets[i + 1])
-            beyond |= length | end | (ids - end)
-            other |= (end - offsets[i]) ^ length
-        return bool(beyond >= 0 and other == 0)
-    for i in range(lengths.size):
-        length = np.int64(lengths[i])
-        beyond |= length | (ids - length)
-        total += length
-    return bool(beyond >= 0 and total == ids)

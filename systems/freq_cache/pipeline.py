@@ -153,7 +153,7 @@ class Pipeline:
         if coming.planned is None:
             if self._failure is not None:
                 self._check()
-            if isinstance(announcing.error, IndexError):
+            if isinstance(announcing.error, IndexError | ValueError):
                 self._coming.popleft()
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
         return coming.planned
@@ -247,7 +247,7 @@ class Pipeline:
                 self._announce(coming)
 
     def _announce(self, coming: Coming) -> Task[None]:
-        """Have the planners told of a batch, unless that was done. An id outside its table is the error of the task."""
+        """Have the planners told of a batch, unless that was done. What is wrong with its ids is the task's error."""
 
         def tell_planners(found: Sequence[Distinct]) -> None:
             for cache, distinct in zip(self._caches, found, strict=True):

@@ -86,11 +86,8 @@ class Cache:
         self.count_by_table = False
 
     def ids_of(self, part: KeyedJaggedTensor) -> Ids:
-        """The ids of a batch for this cache; the caller has checked the batch."""
-        values, samples = part.values(), part.stride()
-        offsets = part.offsets().long().numpy()
-        ends = offsets[samples::samples] if samples else np.zeros(len(part.keys()), np.int64)
-        return Ids(values.long().contiguous().numpy(), ends, self._feature_starts, offsets)
+        """The ids of a batch for this cache. Raises: as `Ids.of`."""
+        return Ids.of(part, self._feature_starts)
 
     def distinct(self, ids: Ids) -> Distinct:
         """The distinct rows of a batch; the planner's state does not change.

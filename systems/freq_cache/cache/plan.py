@@ -5,12 +5,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from torchrec import KeyedJaggedTensor
 
 from systems.contract import Counters
-from systems.freq_cache.compiled import gather
+from systems.freq_cache.compiled import compiled, gather
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -40,6 +42,54 @@ class Ids:
     ends: Int64s
     starts: Int64s
     offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, features: KeyedJaggedTensor, starts: Int64s) -> Self:
+        """The ids of a batch on the host, as many bags for every feature.
+
+        Raises:
+            ValueError: as `check_bags`.
+        """
+        check_bags(features)
+        values, samples = features.values(), features.stride()
+        offsets = features.offsets().long().numpy()
+        ends = offsets[samples::samples] if samples else np.zeros(len(features.keys()), np.int64)
+        return cls(values.long().contiguous().numpy(), ends, starts, offsets)
+
+
+def check_bags(features: KeyedJaggedTensor) -> None:
+    """Check on the host that bags share out the ids; kernels would read beyond them otherwise.
+
+    Raises:
+        ValueError: they do not.
+    """
+    ids, given = features.values().numel(), features.offsets_or_none()
+    offsets = np.empty(0, np.int64) if given is None else given.numpy()
+    if not _share_out(features.lengths().numpy(), offsets, ids):
+        raise ValueError(f"the lengths or offsets of the bags do not share out {ids:,} ids: correct them")
+
+
+@compiled
+def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
+    """Whether bags of these lengths take every id once, and these are their offsets, where there are any.
+
+    No turn of the loops depends on one before it, so several are made at a time. No sum can wrap: all ends, and all
+    lengths, are compared with the ids.
+    """
+    beyond = other = total = np.int64(0)  # the sign of `beyond`: a number is below 0 or above the ids
+    if offsets.size:
+        if offsets.size != lengths.size + 1 or offsets[0] != 0 or offsets[-1] != ids:
+            return False
+        for i in range(lengths.size):
+            length, end = np.int64(lengths[i]), np.int64(offsets[i + 1])
+            beyond |= length | end | (ids - end)
+            other |= (end - offsets[i]) ^ length
+        return bool(beyond >= 0 and other == 0)
+    for i in range(lengths.size):
+        length = np.int64(lengths[i])
+        beyond |= length | (ids - length)
+        total += length
+    return bool(beyond >= 0 and total == ids)
 
 
 @dataclass(frozen=True)
