@@ -19,7 +19,8 @@ class Scale:
         lr: Learning rate by optimizer. Off by roundings, those of `small` move AUROC by at most 2.4e-4
             (results/streams/rounding.json). With SGD at 1, the published rate, it was 3.7e-3 on Criteo Kaggle, 0.035
             between two processors, and 3.0e-3 between two runs of `full` on an H200 (records in commit 346373b1). That
-            of `full` is lower since: 13 runs there differ by at most 3.4e-4 (results/cuda/h200).
+            of `full` is lower since, and not low enough: 20 runs there differ by at most 3.4e-4, but a 21st by 3.9e-3
+            (results/cuda/h200, and records in commit 31501adf).
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
         turns: About so many: a group takes whole designs of orders.

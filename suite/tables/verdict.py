@@ -25,7 +25,7 @@ WIDEST: Final = 20
 """The largest difference, in per cent, that may hide in an interval before nothing is said of a system's speed."""
 
 AUROC_TOLERANCE: Final = 1e-3
-"""Largest difference of systems that train alike: roundings move AUROC by up to 2.4e-4 on a CPU, 3.4e-4 on a GPU."""
+"""Largest difference of systems that train alike: roundings move AUROC by up to 2.4e-4 on a CPU."""
 
 
 def verdict(group: RecordGroup) -> str:

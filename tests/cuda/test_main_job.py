@@ -113,6 +113,7 @@ def test_workers_are_forked_unless_an_import_opens_the_driver() -> None:
 SMALLER = {"--scale": "smoke", "--steps": "20", "--device-budget": "2MiB", "--cache-ratio": "0.1"}
 """As little as every system can do with, and the cells of the tests above, which a command then finds done."""
 ALSO = {
+    "bitwise.py": ["--scale", "smoke", "--steps", "20"],
     "exchange_rates.py": ["--rows", "500", "--moved", "20"],
     "step_profile.py": ["--warmup", "2", "--steps", "5"],
     "pytest": ["--collect-only", "tests/contract/test_cuda_steady_state.py"],  # all run with the contract

@@ -20,36 +20,26 @@ SAID = " ".join(PAGE.split())
 OPTIMIZERS = ("sgd", "rowwise_adagrad")
 
 
-SETTINGS = [("criteo_kaggle", False), ("criteo_kaggle", True), ("criteo_1tb", False)]
-"""Of the records: workload, and whether dense layers multiply in TF32."""
-TWO_AHEAD = "cuda/h200/two_ahead"
+H200 = RESULTS / "cuda" / "h200"
+OURS = "freq_cache[look_ahead=4]"
 
 
-def rows(folder: str = "cuda/h200", workload: str = "criteo_kaggle", *, tf32: bool = False) -> dict[str, Row]:
+def rows(folder: Path = H200, *, tf32: bool = False) -> dict[str, Row]:
     """The row of every system of one setting."""
-    records, problems = RecordStore(RESULTS / folder).load_all()
+    records, problems = RecordStore(folder).load_all()
     assert not problems
-    groups = [group for group in group_records(records) if (group.cell.workload, group.cell.tf32) == (workload, tf32)]
-    (group,) = groups
+    (group,) = (group for group in group_records(records) if group.cell.tf32 == tf32)
     return {row.system: row for row in merged_rows(group)}
 
 
 def on_kaggle() -> list[Row]:
     """The rows of all runs on Criteo Kaggle."""
-    return [
-        row for folder in ("cuda/h200", TWO_AHEAD) for tf32 in (False, True) for row in rows(folder, tf32=tf32).values()
-    ]
+    return [row for tf32 in (False, True) for row in rows(tf32=tf32).values()]
 
 
 def alone(row: Row) -> float:
     (measurement,) = row.measurements
     return measurement.timing.alone_steps_per_s
-
-
-def waits_ms(row: Row) -> float:
-    """Milliseconds per step in which the training thread waits for plans and rows."""
-    traffic = row.measurements[0].traffic
-    return 1e3 * (traffic.planning_wait_s + traffic.fetch_wait_s) / traffic.steps
 
 
 def lines(marker: str) -> list[str]:
@@ -79,40 +69,42 @@ def test_every_row_of_the_table_is_that_of_the_records() -> None:
 
 
 def test_what_the_page_says_beside_the_table_is_in_the_records() -> None:
-    fp32, tf32, large = (rows(workload=workload, tf32=fast) for workload, fast in SETTINGS)
-    now, now_tf32 = rows(TWO_AHEAD), rows(TWO_AHEAD, tf32=True)
-    lru, ours, plain, device = (
-        "fbgemm_uvm_caching",
-        "freq_cache[look_ahead=4]",
-        "full_gpu",
-        "freq_cache[copy_engine=device,look_ahead=4,tier=pinned]",
-    )
-    builds = [f"{sum(beside) / sum(own):.2f}" for beside, own in _turns(fp32[ours])]
-    cached, whole = large[ours], large[plain]
-    more = 100 * (_misses(now[ours]) / _misses(fp32[ours]) - 1)
-    scores = [row.auroc for row in on_kaggle()]
+    fp32, tf32, large = rows(), rows(tf32=True), rows(H200 / "criteo_1tb")
+    lru, prefetching, plain = "fbgemm_uvm_caching", "fbgemm_uvm_caching[prefetch=on]", "full_gpu"
+    builds = [f"{sum(beside) / sum(own):.2f}" for beside, own in _turns(tf32[OURS])]
+    cached, whole, odd = large[OURS], large[plain], fp32[OURS]
+    late = odd.measurements[0].traffic.late_batches
+    scores = [row.auroc for row in on_kaggle() if row.auroc != odd.auroc]
+    assert len(scores) == 7
     for words in (
-        f"builds had {builds[0]}, {builds[1]} and {builds[2]}",
+        f"our cache has {odd.ratio.value:.2f} of full tables**, fbgemm's {fp32[prefetching].ratio.value:.2f} with "
+        f"prefetch and {fp32[lru].ratio.value:.2f} without",
         f"A full table takes {1e3 / tf32[plain].steps_per_s:.1f} ms a step",
-        f"A step took {1e3 / tf32[ours].steps_per_s:.1f} ms, "
-        f"and {1e3 / tf32[device].steps_per_s:.1f} with `copy_engine=device`",
-        f"waits {waits_ms(now_tf32[ours]):.2f} ms a step for plans and rows in TF32 instead of "
-        f"{waits_ms(tf32[ours]):.2f}",
-        f"alone makes {alone(now_tf32[ours]):.1f} it/s instead of {alone(tf32[ours]):.1f}, of "
-        f"{alone(now_tf32[plain]):.1f}",
-        f"in fp32 {alone(now[ours]):.1f} of {alone(now[plain]):.1f}",
-        f"{more:.1f} % more rows miss",
+        f"Our cache takes {1e3 / tf32[OURS].steps_per_s:.1f} ms in turns, its builds had {builds[0]}, {builds[1]} and "
+        f"{builds[2]} of full tables, and alone {alone(tf32[OURS]) / alone(tf32[plain]):.2f}",
+        f"of seven of these runs is {min(scores):.4f} to {max(scores):.4f}, that of `{OURS}` in fp32 {odd.auroc:.4f}",
+        f"waited for write-backs: {late} of the {odd.cell.counted_steps} counted",
         f"alone {alone(cached):.1f} it/s with {cached.numbers['device_reserved_bytes'] / 1e9:.2f} GB of the device and "
         f"{cached.numbers['host_peak_rss_bytes'] / 1e9:.1f} GB of the host, `full_gpu` {alone(whole):.1f} it/s with "
         f"{whole.numbers['device_reserved_bytes'] / 1e9:.2f} GB; hit rate {100 * cached.numbers['hit_rate']:.1f} %",
-        f"of these {len(scores)} runs on Criteo Kaggle is {min(scores):.4f} to {max(scores):.4f}",
         "{:.2f} of full tables, where fbgemm's cache has {:.2f} with prefetch and {:.2f} without, in fp32".format(
-            *(fp32[name].numbers["embedding_ratio"].value for name in (ours, "fbgemm_uvm_caching[prefetch=on]", lru))
+            *(fp32[name].numbers["embedding_ratio"].value for name in (OURS, prefetching, lru))
         ),
-        f"our cache has {fp32[ours].ratio.value:.2f} of full tables",
     ):
         assert words in SAID, words
-    assert max(scores) - min(scores) < 3.45e-4  # what scales.py and verdict.py say
+
+
+def test_losses_of_our_cache_are_those_of_full_tables_bit_for_bit() -> None:
+    record, other = (json.loads((H200 / f"{name}.json").read_text())["systems"] for name in ("bitwise", "any_order"))
+    losses = {tuple(one["losses"]) for one in record.values()}
+    assert len(losses) == 1
+    assert f"{len(losses.pop())} steps in a fixed order" in SAID
+    assert record[OURS]["rows"] == record["freq_cache"]["rows"] is not None
+    both = zip(record["full_gpu"]["losses"], other["full_gpu"]["losses"], strict=True)
+    changes = [abs(one - another) for one, another in both]
+    far = sum(change > 0.003 for change in changes)
+    assert f"{far} of {len(changes)} losses of `full_gpu` itself change by more than 0.003, at most by" in SAID
+    assert f"at most by {max(changes):.3f}" in SAID
 
 
 def _turns(row: Row) -> list[tuple[list[float], list[float]]]:
@@ -120,13 +112,9 @@ def _turns(row: Row) -> list[tuple[list[float], list[float]]]:
     return list(zip(record.turns.baseline_s, record.turns.system_s, strict=True))
 
 
-def _misses(row: Row) -> int:
-    return row.measurements[0].traffic.unique_misses
-
-
 def test_rates_are_those_of_the_record() -> None:
     rates: dict[str, dict[tuple[str, str], float]] = {}
-    for one in json.loads((RESULTS / "cuda" / "h200" / "exchange_rates.json").read_text())["rates"]:
+    for one in json.loads((H200 / "exchange_rates.json").read_text())["rates"]:
         rates.setdefault(one["way"], {})[one["optimizer"], one["direction"]] = one["gb_per_s"]
     names = {
         "copy": "a block of pinned memory",
@@ -142,14 +130,6 @@ def test_rates_are_those_of_the_record() -> None:
     assert lines("rates") == made
 
 
-def test_planning_took_what_the_page_says() -> None:
-    profile = json.loads((RESULTS / "cuda" / "h200" / "step_profile.json").read_text())
-    planning = sum(one["ms"] for one in profile["host"] if one["thread"] == "cache-planning")
-    assert f"planning thread took {planning:.1f} ms a batch" in SAID
-    design = " ".join((RESULTS.parent / "docs" / "cache-design.md").read_text().split())
-    assert f"trained in {profile['step_ms']:.1f} ms, in fp32, what took {planning:.1f} ms to plan" in design
-
-
 def test_no_row_differed() -> None:
     checks = [check for row in on_kaggle() for record in row.records for check in record.verification.checks]
     assert {check.max_difference for check in checks if check.name.startswith("rows after training")} == {0.0}
@@ -158,7 +138,7 @@ def test_no_row_differed() -> None:
 
 
 def test_a_virtual_device_lacks_the_bytes_that_its_page_says() -> None:
-    cells = json.loads((RESULTS / "cuda" / "h200" / "virtual_memory.json").read_text())["cells"]
+    cells = json.loads((H200 / "virtual_memory.json").read_text())["cells"]
     virtual = {one["system"].replace("memory=managed,", "").replace("[memory=managed]", ""): one for one in cells}
     more: dict[str, list[float]] = {"allocated": [], "reserved": [], "used": []}
     for name, row in rows().items():
@@ -175,16 +155,14 @@ def test_a_virtual_device_lacks_the_bytes_that_its_page_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "system", "model", "parameters"),
+    ("system", "model", "parameters"),
     [
-        (TWO_AHEAD, "freq_cache[look_ahead=4]", FreqCacheModel, {"policy": "static", "look_ahead": "4", "ram": "0"}),
-        ("cuda/h200", "fbgemm_uvm_caching", FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}),
+        (OURS, FreqCacheModel, {"policy": "static", "look_ahead": "4", "ram": "0"}),
+        ("fbgemm_uvm_caching", FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}),
     ],
 )
-def test_simulated_misses_are_those_that_the_gpu_counted(
-    folder: str, system: str, model: type, parameters: dict[str, str]
-) -> None:
-    row = rows(folder)[system]
+def test_simulated_misses_are_those_that_the_gpu_counted(system: str, model: type, parameters: dict[str, str]) -> None:
+    row = rows()[system]
     cell, (measurement,) = row.cell, row.measurements
     trace = WorkloadTrace(open_workload(cell), prefix=cell.frequency_prefix)
     span = Span(counted_from=cell.train_steps, stop=cell.steps)

@@ -132,7 +132,7 @@ _PAGES = [
     "ranks",
     "quality",
     "cuda/h200",
-    "cuda/h200/two_ahead",
+    "cuda/h200/criteo_1tb",
 ]
 
 
