@@ -26,5 +26,5 @@ def test_caches_train_as_full_tables_do_also_where_rows_are_late(
 
 def test_a_system_that_trains_otherwise_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="1"):
-        bitwise.main([*SMALL, "--systems", "full_ram,hash_trick"])
-    assert "hash_trick: DIFFERS from the first" in capsys.readouterr().out
+        bitwise.main([*SMALL, "--systems", "full_ram,hashed"])
+    assert "hashed: DIFFERS from the first" in capsys.readouterr().out
