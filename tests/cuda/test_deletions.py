@@ -58,7 +58,7 @@ DELETIONS = (
     Deletion("rows are read before the device wrote them home", HOME, STAGING, "self._in.wait_stream(self._out)"),
     Deletion("records are given back while they go home", HOME, STAGING, "records.record_stream(stream)"),
     Deletion("numbers are given back while they go home", HOME, STAGING, "rows.record_stream(stream)"),
-    Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "coming.sending.wait()"),
+    Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "sending.wait()"),
     Deletion("fbgemm reads a batch before it arrives", UVM_AHEAD, UVM, "self._reading.wait_event(arrived)"),
     Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(self._reading)"),
     Deletion("fbgemm looks up before it has filled", UVM_AHEAD, UVM, "torch.cuda.current_stream().wait_event(arrived)"),
