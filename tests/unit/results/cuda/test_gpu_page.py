@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from suite.records.groups import group_records
+from suite.records.scales import FULL
 from suite.records.store import RecordStore
 from suite.run.cell.feed import open_workload
 from suite.simulate.models.fbgemm import FbgemmCacheModel
@@ -105,6 +106,10 @@ def test_losses_of_our_cache_are_those_of_full_tables_bit_for_bit() -> None:
     far = sum(change > 0.003 for change in changes)
     assert f"{far} of {len(changes)} losses of `full_gpu` itself change by more than 0.003, at most by" in SAID
     assert f"at most by {max(changes):.3f}" in SAID
+    unstable, stable = json.loads((RESULTS / "streams" / "rounding_full.json").read_text())
+    assert (unstable["lr"], stable["lr"]) == (rows()[OURS].cell.lr, FULL.lr["sgd"])
+    assert f"move this model's AUROC by up to {unstable['spread']:.4f}" in SAID
+    assert f"has {stable['lr']} since, where they move it by {stable['spread']:.4f}" in SAID
 
 
 def _turns(row: Row) -> list[tuple[list[float], list[float]]]:
