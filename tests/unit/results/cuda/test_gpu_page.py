@@ -84,7 +84,7 @@ def test_what_the_page_says_beside_the_table_is_in_the_records() -> None:
         f"Our cache takes {1e3 / tf32[OURS].steps_per_s:.1f} ms in turns, its builds had {builds[0]}, {builds[1]} and "
         f"{builds[2]} of full tables, and alone {alone(tf32[OURS]) / alone(tf32[plain]):.2f}",
         f"of seven of these runs is {min(scores):.4f} to {max(scores):.4f}, that of `{OURS}` in fp32 {odd.auroc:.4f}",
-        f"waited for write-backs: {late} of the {odd.cell.counted_steps} counted",
+        f"waited for write-backs ({late} of the {odd.cell.counted_steps} counted)",
         f"alone {alone(cached):.1f} it/s with {cached.numbers['device_reserved_bytes'] / 1e9:.2f} GB of the device and "
         f"{cached.numbers['host_peak_rss_bytes'] / 1e9:.1f} GB of the host, `full_gpu` {alone(whole):.1f} it/s with "
         f"{whole.numbers['device_reserved_bytes'] / 1e9:.2f} GB; hit rate {100 * cached.numbers['hit_rate']:.1f} %",
