@@ -144,12 +144,10 @@ def _work_on(tasks: "SimpleQueue[Task[Any] | None]") -> None:
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block: for milliseconds of work, never around a wait for a device."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is interrupted
-        return
-    before = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
     if not callable(before):
-        yield  # a handler that is not a function cannot be called later
+        yield  # only the main thread is interrupted; a handler that is not a function cannot be called later
         return
     came: list[FrameType | None] = []
     try:

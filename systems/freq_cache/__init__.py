@@ -19,8 +19,8 @@ Words: a *row* belongs to a table, a *slot* holds one row on the device, a *reco
 The way of one batch, with a look-ahead:
 
 1. `collection.forward` gets a `KeyedJaggedTensor`; `prefetch` got it or its like before.
-2. `batches.parts_on_host` checks it, and splits it into the features of each cache, ids on the host.
-3. `cache.Cache.ids_of` makes `Ids` of a part: ids, and where features and bags begin.
+2. `batches.parts_on_host` checks its shapes, and splits it into the features of each cache, ids on the host.
+3. `cache.Ids.of` checks the bags of a part, and has its ids, and where features and bags begin.
 4. `cache.Planner.distinct` finds its `Distinct` rows; `announce` pins them.
 5. `cache.Planner.plan` makes a `Plan`: slots of the ids, rows that leave, rows that enter.
 6. `cache.BatchMover.send` copies what a `Planned` batch needs to the device: numbers, and records that the tier has.

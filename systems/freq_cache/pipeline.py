@@ -103,7 +103,7 @@ class Pipeline:
         """Announce a batch after all others, and plan the batches that are now due.
 
         Raises:
-            ValueError: the caches cannot serve such features; nothing was announced.
+            ValueError: the caches cannot serve such features; nothing was announced. Bags and ids: see `move`.
             OSError, WriteBackFailed: the slow tier failed for a batch whose lookup has failed before; as for `move`.
         """
         self._forget_abandoned()
@@ -237,7 +237,7 @@ class Pipeline:
         parts = self.split(features)
 
         def find_ids() -> list[Ids]:
-            return [cache.ids_of(part) for cache, part in zip(self._caches, parts, strict=True)]
+            return [Ids.of(part, cache.feature_starts) for cache, part in zip(self._caches, parts, strict=True)]
 
         return Coming(features, parts, find_ids, torch.is_grad_enabled(), versions=versions_of(features))
 

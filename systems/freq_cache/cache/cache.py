@@ -64,7 +64,7 @@ class Cache:
         sizes = np.array([table.num_embeddings for table in group.tables], np.int64)
         self._starts = sizes.cumsum() - sizes
         order = np.array(group.table_of_feature)
-        self._feature_starts, self._feature_sizes = self._starts[order], sizes[order]
+        self.feature_starts, self._feature_sizes = self._starts[order], sizes[order]
         self.tables: Mapping[str, EmbeddingBagConfig] = {table.name: table for table in group.tables}
         self.group = group
         self.planner = planner
@@ -84,10 +84,6 @@ class Cache:
         """Range of rows `(first, stop)` that are being overwritten, or whose overwriting failed."""
         self.traffic = CacheCounters()
         self.count_by_table = False
-
-    def ids_of(self, part: KeyedJaggedTensor) -> Ids:
-        """The ids of a batch for this cache. Raises: as `Ids.of`."""
-        return Ids.of(part, self._feature_starts)
 
     def distinct(self, ids: Ids) -> Distinct:
         """The distinct rows of a batch; the planner's state does not change.
@@ -170,7 +166,7 @@ class Cache:
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
-        ids, to_device = self.ids_of(part), self._rows.transfer.to_device
+        ids, to_device = Ids.of(part, self.feature_starts), self._rows.transfer.to_device
         distinct = self.distinct(ids)
         self.fill()
         pool = self.overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))

@@ -251,10 +251,12 @@ class BatchMover:
                 late = True
                 after = int(plan.fetch_after.max())
                 if stop > planned.early and self._writer.landed < after:
-                    with traffic.timed("write_back_wait_s"):
-                        self._writer.wait(after)
-                with traffic.timed("fetch_wait_s"):
-                    self._add(planned, entry, missing)
+                    start = time.perf_counter()
+                    self._writer.wait(after)
+                    traffic.write_back_wait_s += time.perf_counter() - start
+                start = time.perf_counter()
+                self._add(planned, entry, missing)
+                traffic.fetch_wait_s += time.perf_counter() - start
             count = stop - planned.rows_fetched
             self._pool.fill(numbers.fetch_slots[planned.rows_fetched : stop], entry.take(count, compute))
             entry.clear(compute)

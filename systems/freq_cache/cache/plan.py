@@ -1,9 +1,7 @@
 """The forms that a batch takes in the planner, several batches before one backward, and what is counted of them."""
 
-import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -237,15 +235,6 @@ class CacheCounters:
     fetch_wait_s: float = 0.0
     write_back_wait_s: float = 0.0
     by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Add the duration of the block to the counter `name`, also after an exception."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self, name, getattr(self, name) + time.perf_counter() - start)
 
     def count(self, plan: Plan) -> None:
         """Count a lookup of a batch."""

@@ -88,13 +88,9 @@ class Transfer:
             self._turn = (self._turn + 1) % _BUFFERS
         return H2DCopy(sent.split(sizes), sent, event)
 
-    def to_host(self, tensor: Tensor) -> D2HCopy:
-        """Copy a tensor of the current stream to the host."""
-        return self.leave(tensor, self.compute())
-
-    def leave(self, tensor: Tensor, compute: torch.cuda.Stream | None) -> D2HCopy:
-        """Copy a tensor to the host, after all work that a stream has queued."""
-        with self.outgoing(compute) as stream:
+    def to_host(self, tensor: Tensor, compute: torch.cuda.Stream | None = None) -> D2HCopy:
+        """Copy a tensor to the host, after all work that a stream has queued; None: the current one."""
+        with self.outgoing(compute or self.compute()) as stream:
             if stream is None:
                 return D2HCopy(tensor, None)
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -245,7 +241,7 @@ class EvictStaging:
 
     def send(self, records: Tensor, compute: torch.cuda.Stream | None) -> D2HCopy:
         """Copy records of `room` to the host."""
-        leaving = self._transfer.leave(records, compute)
+        leaving = self._transfer.to_host(records, compute)
         self._left, self._lot = leaving.event, records
         return leaving
 

@@ -83,6 +83,8 @@ def test_what_the_page_says_beside_the_table_is_in_the_records() -> None:
         f"A full table takes {1e3 / tf32[plain].steps_per_s:.1f} ms a step",
         f"Our cache takes {1e3 / tf32[OURS].steps_per_s:.1f} ms in turns, its builds had {builds[0]}, {builds[1]} and "
         f"{builds[2]} of full tables, and alone {alone(tf32[OURS]) / alone(tf32[plain]):.2f}",
+        f"fbgemm's with prefetch has {tf32[prefetching].ratio.value:.2f} in turns and "
+        f"{alone(tf32[prefetching]) / alone(tf32[plain]):.2f} alone",
         f"of seven of these runs is {min(scores):.4f} to {max(scores):.4f}, that of `{OURS}` in fp32 {odd.auroc:.4f}",
         f"waited for write-backs ({late} of the {odd.cell.counted_steps} counted)",
         f"alone {alone(cached):.1f} it/s with {cached.numbers['device_reserved_bytes'] / 1e9:.2f} GB of the device and "

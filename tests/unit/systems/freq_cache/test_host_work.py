@@ -9,7 +9,7 @@ from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
-from systems.freq_cache.cache import mover, plan
+from systems.freq_cache.cache import mover
 from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.contract.scenes import batch_of, table
 from tests.faults.freq_cache_training import batch, built, learn, started
@@ -43,7 +43,7 @@ def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(monkeypa
 
     monkeypatch.setattr(HostTier, "read", slow_read)
     monkeypatch.setattr(HostTier, "write", slow_write)
-    for module in (pipeline, plan, mover):
+    for module in (pipeline, mover):
         monkeypatch.setattr(module, "time", clock)
     collection = started(policy=lambda rows: Slow())
     clock.writes = 0
