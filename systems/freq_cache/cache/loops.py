@@ -197,21 +197,11 @@ def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind)
 
 
 @compiled
-def find_slots(rows, counts, found, missed, index):
-    """Look up the locations of a batch's distinct rows. Returns how many are absent, and how many ids ask for these."""
-    absent = ids = 0
-    for i in range(rows.size):
-        prefetch_ahead(index.where, rows, i)
-        found[i] = index.where[np.uint64(rows[i])]
-        missed[i] = found[i] < 0
-        absent += missed[i]
-        ids += counts[i] * missed[i]
-    return absent, ids
+def pin(rows, batch, later, found, index):
+    """Pin rows until a batch. `later`: the pins that they have are of earlier batches, else they have precedence.
 
-
-@compiled
-def pin(rows, batch, later, index):
-    """Pin rows until a batch. `later`: the pins that they have are of earlier batches, else they have precedence."""
+    `found`, int32 `[u]`, receives their locations. Those in slots stay there until their pins are taken back.
+    """
     where, slots, state, _ = index
     code, pinned = pin_of(batch), 0
     for i in range(rows.size):
@@ -219,6 +209,7 @@ def pin(rows, batch, later, index):
         if i + _NEAR < rows.size:
             prefetch(slots, FIELDS * max(where[np.uint64(rows[i + _NEAR])], 0))
         location = np.int64(where[np.uint64(rows[i])])
+        found[i] = location
         if location < 0:
             if later or pin_at(location) == UNPINNED:
                 where[np.uint64(rows[i])] = with_pin(location, code)
@@ -227,6 +218,26 @@ def pin(rows, batch, later, index):
         if later or slots[at(location, PIN)] == UNPINNED:
             slots[at(location, PIN)] = code
     state[PINNED] += pinned
+
+
+@compiled
+def find_absent(rows, counts, found, missed, absent, index):
+    """Find which of a batch's distinct rows are absent, in `found` and since: rows enter for batches in between.
+
+    `missed`, bool `[u]`, receives whether a row is absent, and `absent`, int32 `[u]`, which are, in order. Returns how
+    many are absent, and how many ids ask for these. The loop has no branch: the processor could not predict it.
+    """
+    end = ids = 0
+    for i in range(rows.size):
+        if i + _FAR < rows.size:
+            prefetch(index.where, rows[i + _FAR] & found[i + _FAR] >> 31)  # row 0 for those in slots
+        now = index.where[np.uint64(rows[i] & found[i] >> 31)]
+        found[i] = now if found[i] < 0 else found[i]
+        missed[i] = found[i] < 0
+        absent[end] = i
+        end += missed[i]
+        ids += counts[i] * missed[i]
+    return end, ids
 
 
 @compiled
@@ -278,65 +289,74 @@ def choose(victims, found, index):
 
 
 @compiled
-def enter(rows, found, batch, fetch_rows, after, entered, index):
+def enter(rows, found, absent, batch, fetch_rows, after, entered, index):
     """Choose slots for the first absent rows of a batch, as many as `fetch_rows`, int32 `[m]`, has room for.
 
     `found`: the locations of the batch's distinct rows, which are pinned. `after` receives the last batch that may
     write each row back, and `entered` the slots: free ones in order, then those of victims; int32 `[m]` both. Returns
     how many slots there are; see `choose`.
     """
-    entering, taken = 0, index.state[TAKEN]
-    for i in range(rows.size):
-        if found[i] < 0 and entering < fetch_rows.size:
-            fetch_rows[entering], after[entering] = rows[i], writer_of(np.int64(found[i]), batch)
-            entered[entering] = taken + entering
-            entering += 1
-    return choose(entered, min(entering, index.slots.size // FIELDS - taken), index)
+    taken = index.state[TAKEN]
+    for k in range(fetch_rows.size):
+        i = np.uint64(absent[k])
+        fetch_rows[k], after[k], entered[k] = rows[i], writer_of(np.int64(found[i]), batch), taken + k
+    return choose(entered, min(fetch_rows.size, index.slots.size // FIELDS - taken), index)
 
 
 @compiled
-def settle(rows, keys, found, entered, back_rows, back_slots, batch, changes, reinserts, index):
-    """Let rows leave, give their slots to absent rows of a batch, and unpin and queue the rows that no later one needs.
+def replace(rows, found, absent, entered, back_rows, back_slots, batch, changes, index):
+    """Let rows leave, and give their slots, `entered`, int32 `[m]`, to the first absent rows of a batch.
 
-    The batch's distinct rows, int32 `[u]`, have `keys`. The first absent ones take the slots `entered`, int32 `[m]`,
-    which `found`, their slots or locations, receives. A row that gets none, in an overflow batch, is written back by
-    this batch all the same. `back_rows` and `back_slots` receive the changed rows that leave, and the slots they leave,
-    int32 `[m]`. `changes`: the batch is trained. `reinserts`: a slot that is in a queue joins it anew before it leaves,
-    because its row was used. Returns how many rows are in `back_rows`.
+    `found` receives the slots. A row that gets none, in an overflow batch, is written back by this batch all the same,
+    if the batch `changes` it. `back_rows` and `back_slots` receive the changed rows that leave, and the slots they
+    leave, int32 `[m]`. Returns how many these are.
     """
     where, slots, state, _ = index
-    pin, left = pin_of(batch), written_back_by(batch)
-    mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
-    entering = back = 0
-    for i in range(rows.size):
-        if i + _NEAR < rows.size:
-            prefetch(slots, FIELDS * max(found[i + _NEAR], 0))
-            if found[i + _NEAR] < 0:
-                prefetch(where, rows[i + _NEAR])
-        slot, row = found[i], np.uint64(rows[i])
-        if slot < 0 and entering < entered.size:
-            slot = entered[entering]
-            if entering + _FAR < entered.size:
-                prefetch(slots, FIELDS * entered[entering + _FAR])
-            if entering + _NEAR < entered.size:
-                prefetch(where, slots[at(entered[entering + _NEAR], ROW)])
-            if slot == state[TAKEN]:
-                state[TAKEN] += 1
-            elif slots[at(slot, FLAGS)] & CHANGED:
-                back_rows[back], back_slots[back] = slots[at(slot, ROW)], slot
-                where[np.uint64(back_rows[back])] = left
-                back += 1
-            else:
-                where[np.uint64(slots[at(slot, ROW)])] = ABSENT
-            slots[at(slot, ROW)], slots[at(slot, FLAGS)] = row, 0
-            slots[at(slot, PIN)] = pin_at(where[row])
-            state[PINNED] += slots[at(slot, PIN)] != UNPINNED
-            found[i] = where[row] = slot
-            entering += 1
-        elif slot < 0:
-            location = np.int64(where[row])
-            later = UNPINNED if pin_at(location) == pin else pin_at(location)
+    pin, left, back = pin_of(batch), written_back_by(batch), 0
+    for k in range(absent.size):
+        i = np.uint64(absent[k])
+        row = np.uint64(rows[i])
+        location = np.int64(where[row])
+        later = pin_at(location)
+        if k + _NEAR < absent.size:
+            prefetch(where, rows[np.uint64(absent[k + _NEAR])])
+        if k >= entered.size:
+            later = UNPINNED if later == pin else later
             where[row] = with_pin(left if changes else location, later)
+            continue
+        if k + _FAR < entered.size:
+            prefetch(slots, FIELDS * entered[k + _FAR])
+        if k + _NEAR < entered.size:
+            prefetch(where, slots[at(entered[k + _NEAR], ROW)])
+        slot = entered[k]
+        if slot == state[TAKEN]:
+            state[TAKEN] += 1
+        elif slots[at(slot, FLAGS)] & CHANGED:
+            back_rows[back], back_slots[back] = slots[at(slot, ROW)], slot
+            where[np.uint64(back_rows[back])] = left
+            back += 1
+        else:
+            where[np.uint64(slots[at(slot, ROW)])] = ABSENT
+        slots[at(slot, ROW)], slots[at(slot, PIN)], slots[at(slot, FLAGS)] = row, later, 0
+        state[PINNED] += later != UNPINNED
+        found[i] = where[row] = slot
+    return back
+
+
+@compiled
+def settle(keys, found, batch, changes, reinserts, index):
+    """Unpin and queue the rows of a batch that no later one needs.
+
+    Its distinct rows, int32 `[u]`, have `keys`, and their slots are `found`. `changes`: the batch is trained.
+    `reinserts`: a slot that is in a queue joins it anew before it leaves, because its row was used.
+    """
+    slots, state = index.slots, index.state
+    pin, mark, reinserted = pin_of(batch), CHANGED if changes else 0, USED if reinserts else 0
+    for i in range(found.size):
+        if i + _NEAR < found.size:
+            prefetch(slots, FIELDS * max(found[i + _NEAR], 0))
+        slot = found[i]
+        if slot < 0:
             continue
         slots[at(slot, KEY)] = keys[i]
         flags = slots[at(slot, FLAGS)] | mark
@@ -347,4 +367,3 @@ def settle(rows, keys, found, entered, back_rows, back_slots, batch, changes, re
             state[PINNED] -= 1
         if (slots[at(slot, PIN)] == UNPINNED) & (flags & QUEUED == 0):
             queue_up(index, slot)
-    return back

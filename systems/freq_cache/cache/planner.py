@@ -20,12 +20,14 @@ class _Announced:
     """A batch that is announced and not planned yet.
 
     Attributes:
+        found: Where its rows were when they were pinned last, int32 `[u]`.
         pins: Whether its rows are pinned until this batch.
     """
 
     batch: int
     distinct: Distinct
     changes: bool
+    found: Int32s
     pins: bool = False
 
 
@@ -99,7 +101,8 @@ class Planner:
             raise ValueError(f"{call} returned a row twice: give each once")
         keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
         slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
-        loops.settle(rows, keys, np.full_like(slots, NONE), slots, none, none, 0, False, False, self._index)
+        loops.replace(rows, slots.copy(), slots, slots, none, none, 0, False, self._index)
+        loops.settle(keys, slots, 0, False, False, self._index)
         return rows, slots
 
     def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
@@ -130,7 +133,7 @@ class Planner:
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
-        self._announced.append(_Announced(self._batches, distinct, changes))
+        self._announced.append(_Announced(self._batches, distinct, changes, np.empty_like(distinct.rows)))
         self._batches += 1
         self._pin()
 
@@ -143,18 +146,19 @@ class Planner:
         rows, counts = now.distinct.rows, now.distinct.counts
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         # few long calls: a thread that takes the interpreter's lock between two of them keeps the training thread out
-        slots, missed = np.empty(rows.size, np.int32), np.empty(rows.size, np.bool_)
-        misses, lookup_misses = loops.find_slots(rows, counts, slots, missed, index)
+        if not now.pins or now.batch <= self._taken_back:
+            loops.pin(rows, now.batch, False, now.found, index)
+        slots, missed, absent = now.found, np.empty(rows.size, np.bool_), np.empty(rows.size, np.int32)
+        misses, lookup_misses = loops.find_absent(rows, counts, slots, missed, absent, index)
         overflow = rows.size > self.slots
         entering = min(misses, self.slots - int(index.state[TAKEN])) if overflow else misses
         fetch_rows, fetch_slots, after, back_rows, back_slots = np.empty((5, entering), np.int32)
-        if not now.pins or now.batch <= self._taken_back:
-            loops.pin(rows, now.batch, False, index)
-        found = loops.enter(rows, slots, now.batch, fetch_rows, after, fetch_slots, index)
+        found = loops.enter(rows, slots, absent, now.batch, fetch_rows, after, fetch_slots, index)
         if found < entering:
             self._take_back_pins(fetch_slots, found, now)
-        changes, reinserts = now.changes, self.policy.reinserts
-        left = loops.settle(rows, keys, slots, fetch_slots, back_rows, back_slots, now.batch, changes, reinserts, index)
+        leaving = back_rows, back_slots
+        left = loops.replace(rows, slots, absent[:misses], fetch_slots, *leaving, now.batch, now.changes, index)
+        loops.settle(keys, slots, now.batch, now.changes, self.policy.reinserts, index)
         self._pin()
         return Plan(
             batch=now.batch,
@@ -208,7 +212,7 @@ class Planner:
                 continue
             if self._index.state[PINNED] + batch.distinct.rows.size > self.slots:
                 break
-            loops.pin(batch.distinct.rows, batch.batch, True, self._index)
+            loops.pin(batch.distinct.rows, batch.batch, True, batch.found, self._index)
             batch.pins = True
 
     def _unpin(self, batch: _Announced) -> None:
@@ -221,7 +225,7 @@ class Planner:
         for batch in reversed(self._announced):
             self._unpin(batch)
             self._taken_back = self._batches - 1
-            loops.pin(now.distinct.rows, now.batch, False, self._index)
+            loops.pin(now.distinct.rows, now.batch, False, now.found, self._index)
             found = loops.choose(slots, found, self._index)
             if found == slots.size:
                 return
