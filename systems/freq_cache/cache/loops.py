@@ -4,6 +4,8 @@ The *location* of a row is its slot, or negative if it has none. Then its bits h
 and, if the slow tier does not have its latest values yet, the batch that writes them back. While the distinct rows of a
 batch are found, the location of a row that was seen is `slots` plus its number among the distinct rows.
 
+The *status* of a slot is about its row: bits for its key and flags, and the same bits for its pin as in a location.
+
 Loops that write to scattered memory prefetch it: a store that misses the processor's caches stalls all later ones.
 """
 
@@ -25,10 +27,9 @@ UNPINNED, PINS = 0, 255
 """The pin of a row that is not pinned, and how many batches in a row have pins that differ."""
 _PIN_BIT, _WRITER_BIT, _WRITERS = 23, 22, 2**22
 
-FIELDS = 4
-ROW, KEY, PIN, FLAGS = 0, 1, 2, 3
-"""Fields of a slot: its row, the row's key, its pin, and flags."""
-CHANGED, QUEUED, USED = 1, 2, 4
+KEYS = LEVELS - 1
+"""The bits of the key in a status; flags are above them."""
+CHANGED, QUEUED, USED = LEVELS, 2 * LEVELS, 4 * LEVELS
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
 queue."""
 TAKEN, PINNED, LOWEST = 0, 1, 2
@@ -43,17 +44,19 @@ _ROW_BITS = 2**31 - 1
 
 
 class Index(NamedTuple):
-    """The arrays. Loops find a field of a slot with `at`.
+    """The arrays.
 
     Attributes:
         where: The location of every row, int32 `[rows]`.
-        slots: The fields of every slot, int32 `[slots * FIELDS]`.
+        row_of: The row in every slot, int32 `[slots]`.
+        status: The status of every slot, int32 `[slots]`.
         state: int64 `[3]`.
         queues: Slots whose row no announced batch needs, one queue for every key.
     """
 
     where: Int32s
-    slots: Int32s
+    row_of: Int32s
+    status: Int32s
     state: NDArray[np.int64]
     queues: Queues
 
@@ -61,22 +64,17 @@ class Index(NamedTuple):
     def empty(cls, *, rows: int, slots: int) -> "Index":
         """The index of a cache without rows."""
         queues = empty_queues(queues=LEVELS, slots=slots)
-        where, fields = np.full(rows, ABSENT, np.int32), np.zeros(slots * FIELDS, np.int32)
-        return cls(where, fields, np.zeros(3, np.int64), queues)
+        where, row_of, status = np.full(rows, ABSENT, np.int32), np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        return cls(where, row_of, status, np.zeros(3, np.int64), queues)
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues))
+        return sum(array.nbytes for array in (self.where, self.row_of, self.status, self.state, *self.queues))
 
     @property
     def rows(self) -> Int32s:
         """The rows that are in slots, int32, by slot."""
-        return self.slots[ROW::FIELDS][: self.state[TAKEN]]
-
-    @property
-    def flags(self) -> Int32s:
-        """The flags of the slots that hold a row, int32."""
-        return self.slots[FLAGS::FIELDS][: self.state[TAKEN]]
+        return self.row_of[: self.state[TAKEN]]
 
 
 @inlined
@@ -101,30 +99,24 @@ def writer_of(location, batch):
 
 
 @inlined
-def pin_at(location):
-    """The pin of an absent row."""
-    return location >> _PIN_BIT & PINS
+def pin_at(bits):
+    """The pin in the location of an absent row, or in a status."""
+    return bits >> _PIN_BIT & PINS
 
 
 @inlined
-def with_pin(location, pin):
-    """The location of an absent row with another pin."""
-    return location & ~(PINS << _PIN_BIT) | pin << _PIN_BIT
-
-
-@compiled
-def at(slot, field):
-    """Where a field of a slot is. Unsigned: numba would make room for counting from the end."""
-    return np.uint64(FIELDS * slot + field)
+def with_pin(bits, pin):
+    """The location of an absent row, or a status, with another pin."""
+    return bits & ~(PINS << _PIN_BIT) | pin << _PIN_BIT
 
 
 @compiled
 def queue_up(index, slot):
     """Put a slot that is in no queue at the back of that of its key."""
-    key = index.slots[at(slot, KEY)]
-    push(index.queues, key, slot)
-    index.slots[at(slot, FLAGS)] = index.slots[at(slot, FLAGS)] & ~USED | QUEUED
-    index.state[LOWEST] = min(index.state[LOWEST], key)
+    status = np.int64(index.status[np.uint64(slot)])
+    push(index.queues, status & KEYS, slot)
+    index.status[np.uint64(slot)] = status & ~USED | QUEUED
+    index.state[LOWEST] = min(index.state[LOWEST], status & KEYS)
 
 
 @compiled
@@ -202,22 +194,23 @@ def pin(rows, batch, later, found, index):
 
     `found`, int32 `[u]`, receives their locations. Those in slots stay there until their pins are taken back.
     """
-    where, slots, state, _ = index
+    where, status = index.where, index.status
     code, pinned = pin_of(batch), 0
     for i in range(rows.size):
         prefetch_ahead(where, rows, i)
         if i + _NEAR < rows.size:
-            prefetch(slots, FIELDS * max(where[np.uint64(rows[i + _NEAR])], 0))
+            prefetch(status, max(where[np.uint64(rows[i + _NEAR])], 0))
         location = np.int64(where[np.uint64(rows[i])])
         found[i] = location
+        bits = location if location < 0 else np.int64(status[np.uint64(location)])
+        unpinned = pin_at(bits) == UNPINNED
+        bits = with_pin(bits, code) if later or unpinned else bits
         if location < 0:
-            if later or pin_at(location) == UNPINNED:
-                where[np.uint64(rows[i])] = with_pin(location, code)
-            continue
-        pinned += slots[at(location, PIN)] == UNPINNED
-        if later or slots[at(location, PIN)] == UNPINNED:
-            slots[at(location, PIN)] = code
-    state[PINNED] += pinned
+            where[np.uint64(rows[i])] = bits
+        else:
+            status[np.uint64(location)] = bits
+            pinned += unpinned
+    index.state[PINNED] += pinned
 
 
 @compiled
@@ -243,17 +236,17 @@ def find_absent(rows, counts, found, missed, absent, index):
 @compiled
 def unpin(rows, batch, index):
     """Take back the pins of an announced batch: rows that are pinned until it are pinned no longer."""
-    where, slots, state, _ = index
+    where, status = index.where, index.status
     code = pin_of(batch)
     for i in range(rows.size):
         location = np.int64(where[np.uint64(rows[i])])
         if location < 0:
             if pin_at(location) == code:
                 where[np.uint64(rows[i])] = with_pin(location, UNPINNED)
-        elif slots[at(location, PIN)] == code:
-            slots[at(location, PIN)] = UNPINNED
-            state[PINNED] -= 1
-            if slots[at(location, FLAGS)] & QUEUED == 0:
+        elif pin_at(status[np.uint64(location)]) == code:
+            status[np.uint64(location)] = with_pin(status[np.uint64(location)], UNPINNED)
+            index.state[PINNED] -= 1
+            if status[np.uint64(location)] & QUEUED == 0:
                 queue_up(index, location)
 
 
@@ -265,22 +258,22 @@ def choose(victims, found, index):
     joins the back of the queue of its key. One whose row is pinned is left out: it is queued when it is no longer.
     Returns how many victims there are.
     """
-    slots, state, queues = index.slots, index.state, index.queues
+    status, state, queues = index.status, index.state, index.queues
     lowest = state[LOWEST]
     while found < victims.size and lowest < LEVELS:
         front = queues.ends[2 * lowest]
         if front == EMPTY:
             lowest += 1
             continue
-        prefetch(slots, FIELDS * queues.store[min(front + _NEAR, queues.store.size - 1)])
+        prefetch(status, queues.store[min(front + _NEAR, queues.store.size - 1)])
         slot = pop(queues, lowest)
-        flags = slots[at(slot, FLAGS)]
-        slots[at(slot, FLAGS)] = flags & ~QUEUED
-        if slots[at(slot, PIN)] != UNPINNED:
+        bits = np.int64(status[np.uint64(slot)])
+        status[np.uint64(slot)] = bits & ~QUEUED
+        if pin_at(bits) != UNPINNED:
             continue
-        if flags & USED or slots[at(slot, KEY)] > lowest:
+        if bits & USED or bits & KEYS > lowest:
             queue_up(index, slot)
-            lowest = min(lowest, slots[at(slot, KEY)])
+            lowest = min(lowest, bits & KEYS)
         else:
             victims[found] = slot
             found += 1
@@ -300,7 +293,7 @@ def enter(rows, found, absent, batch, fetch_rows, after, entered, index):
     for k in range(fetch_rows.size):
         i = np.uint64(absent[k])
         fetch_rows[k], after[k], entered[k] = rows[i], writer_of(np.int64(found[i]), batch), taken + k
-    return choose(entered, min(fetch_rows.size, index.slots.size // FIELDS - taken), index)
+    return choose(entered, min(fetch_rows.size, index.row_of.size - taken), index)
 
 
 @compiled
@@ -311,35 +304,33 @@ def replace(rows, found, absent, entered, back_rows, back_slots, batch, changes,
     if the batch `changes` it. `back_rows` and `back_slots` receive the changed rows that leave, and the slots they
     leave, int32 `[m]`. Returns how many these are.
     """
-    where, slots, state, _ = index
+    where, row_of, status, state, _ = index
     pin, left, back = pin_of(batch), written_back_by(batch), 0
     for k in range(absent.size):
-        i = np.uint64(absent[k])
-        row = np.uint64(rows[i])
+        row = np.uint64(rows[np.uint64(absent[k])])
         location = np.int64(where[row])
         later = pin_at(location)
-        if k + _NEAR < absent.size:
-            prefetch(where, rows[np.uint64(absent[k + _NEAR])])
         if k >= entered.size:
-            later = UNPINNED if later == pin else later
-            where[row] = with_pin(left if changes else location, later)
+            where[row] = with_pin(left if changes else location, UNPINNED if later == pin else later)
             continue
         if k + _FAR < entered.size:
-            prefetch(slots, FIELDS * entered[k + _FAR])
+            prefetch(row_of, entered[k + _FAR])
+            prefetch(status, entered[k + _FAR])
         if k + _NEAR < entered.size:
-            prefetch(where, slots[at(entered[k + _NEAR], ROW)])
-        slot = entered[k]
+            prefetch(where, row_of[np.uint64(entered[k + _NEAR])])
+            prefetch(where, rows[np.uint64(absent[k + _NEAR])])
+        slot = np.uint64(entered[k])
         if slot == state[TAKEN]:
             state[TAKEN] += 1
-        elif slots[at(slot, FLAGS)] & CHANGED:
-            back_rows[back], back_slots[back] = slots[at(slot, ROW)], slot
-            where[np.uint64(back_rows[back])] = left
+        elif status[slot] & CHANGED:
+            back_rows[back], back_slots[back] = row_of[slot], slot
+            where[np.uint64(row_of[slot])] = left
             back += 1
         else:
-            where[np.uint64(slots[at(slot, ROW)])] = ABSENT
-        slots[at(slot, ROW)], slots[at(slot, PIN)], slots[at(slot, FLAGS)] = row, later, 0
+            where[np.uint64(row_of[slot])] = ABSENT
+        row_of[slot], status[slot] = row, with_pin(0, later)
         state[PINNED] += later != UNPINNED
-        found[i] = where[row] = slot
+        found[np.uint64(absent[k])] = where[row] = slot
     return back
 
 
@@ -350,20 +341,19 @@ def settle(keys, found, batch, changes, reinserts, index):
     Its distinct rows, int32 `[u]`, have `keys`, and their slots are `found`. `changes`: the batch is trained.
     `reinserts`: a slot that is in a queue joins it anew before it leaves, because its row was used.
     """
-    slots, state = index.slots, index.state
-    pin, mark, reinserted = pin_of(batch), CHANGED if changes else 0, USED if reinserts else 0
+    status, pin, unpinned = index.status, pin_of(batch), 0
+    mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
     for i in range(found.size):
         if i + _NEAR < found.size:
-            prefetch(slots, FIELDS * max(found[i + _NEAR], 0))
-        slot = found[i]
-        if slot < 0:
+            prefetch(status, max(found[i + _NEAR], 0))
+        if found[i] < 0:
             continue
-        slots[at(slot, KEY)] = keys[i]
-        flags = slots[at(slot, FLAGS)] | mark
-        flags |= flags * (USED // QUEUED) & reinserted
-        slots[at(slot, FLAGS)] = flags
-        if slots[at(slot, PIN)] == pin:
-            slots[at(slot, PIN)] = UNPINNED
-            state[PINNED] -= 1
-        if (slots[at(slot, PIN)] == UNPINNED) & (flags & QUEUED == 0):
-            queue_up(index, slot)
+        bits = np.int64(status[np.uint64(found[i])]) & ~KEYS | keys[i] | mark
+        bits |= (bits & QUEUED) * (USED // QUEUED) & reinserted
+        last = pin_at(bits) == pin
+        unpinned += last
+        bits = with_pin(bits, UNPINNED) if last else bits
+        status[np.uint64(found[i])] = bits
+        if (pin_at(bits) == UNPINNED) & (bits & QUEUED == 0):
+            queue_up(index, found[i])
+    index.state[PINNED] -= unpinned

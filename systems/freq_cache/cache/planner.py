@@ -183,12 +183,12 @@ class Planner:
 
     def changed(self) -> tuple[Int32s, Int32s]:
         """Rows and slots that the slow tier lacks, int32 each."""
-        slots = np.flatnonzero(self._index.flags & CHANGED).astype(np.int32)
+        slots = np.flatnonzero(self._index.status[: self._index.state[TAKEN]] & CHANGED).astype(np.int32)
         return self._index.rows[slots], slots
 
     def written(self, slots: Int32s) -> None:
         """Count the rows in slots as unchanged from now on, because the slow tier has them."""
-        self._index.flags[slots] &= ~CHANGED
+        self._index.status[slots] &= ~CHANGED
 
     def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
         """Those of the rows `start` to `stop` that have slots, and these, int32 each."""

@@ -134,7 +134,7 @@ def test_lookups_after_eval_give_the_rows_as_they_are_and_move_none() -> None:
             plain.train(range(step, step + 1))
         ours.flush()
         before = ours.counters()
-        slots = [cache.planner._index.slots.copy() for cache in ours.caches]
+        slots = [cache.planner._index.row_of.copy() for cache in ours.caches]
         ours.eval()
         with torch.no_grad():
             for step in range(10, 16):
@@ -143,7 +143,7 @@ def test_lookups_after_eval_give_the_rows_as_they_are_and_move_none() -> None:
                 pooled = ours(batch(step))
                 assert torch.equal(pooled.values(), plain.pooled(batch(step)).float())
         assert ours.counters() == before
-        assert all((cache.planner._index.slots == kept).all() for cache, kept in zip(ours.caches, slots, strict=True))
+        assert all((cache.planner._index.row_of == kept).all() for cache, kept in zip(ours.caches, slots, strict=True))
         ours.train()
         learn(ours(batch(4)).values(), 4)
         plain.train(range(4, 5))
