@@ -39,8 +39,8 @@ FILE_ROW_BYTES = 4 + SUM_BYTES
 """Bytes per row on the host, with a file tier, for its position in the file and its checksum."""
 POLICY_ROW_BYTES = 2
 """Maximum bytes per row on the host for the policy's statistics."""
-SLOT_INDEX_BYTES = 20.125
-"""Bytes per slot on the host for its row, key, pin and flags, and its entry in a queue."""
+SLOT_INDEX_BYTES = 12.125
+"""Bytes per slot on the host for its row, its key, pin and flags, and its entry in a queue."""
 WINDOW_BYTES = 24
 """Maximum bytes per id of an announced batch on the host for its distinct rows and its plan."""
 SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20

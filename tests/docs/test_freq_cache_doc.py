@@ -124,7 +124,7 @@ def test_formulas_are_what_a_live_collection_weighs(kind: OptimizerKind, half: b
     assert memory[Tier.DEVICE, MemoryUse.STAGING] == staging
     assert memory[Tier.DEVICE, MemoryUse.INDEX] == 0
     assert memory[Tier.HOST, MemoryUse.ROWS] + memory[Tier.HOST, MemoryUse.STATE] == rows * record
-    assert memory[Tier.HOST, MemoryUse.INDEX] == pytest.approx(4 * rows + 20.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
+    assert memory[Tier.HOST, MemoryUse.INDEX] == pytest.approx(4 * rows + 12.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
     assert memory[Tier.HOST, MemoryUse.STAGING] == 16 * (1 + lookups)
 
 

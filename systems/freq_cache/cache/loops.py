@@ -2,9 +2,8 @@
 
 The *location* of a row is its slot, or negative if it has none. Then its bits hold the batch until which it is pinned
 and, if the slow tier does not have its latest values yet, the batch that writes them back. While the distinct rows of a
-batch are found, the location of a row that was seen is `slots` plus its number among the distinct rows.
-
-The *status* of a slot is about its row: bits for its key and flags, and the same bits for its pin as in a location.
+batch are found, the location of a row that was seen is `slots` plus its number among the distinct rows. The *status* of
+a slot is its row's key, flags and pin, the pin in the same bits as in a location.
 
 Loops that write to scattered memory prefetch it: a store that misses the processor's caches stalls all later ones.
 """
@@ -20,7 +19,7 @@ from systems.freq_cache.compiled import compiled, inlined, prefetch, prefetch_ah
 Int32s = NDArray[np.int32]
 
 NONE = -1
-"""No batch."""
+"""No batch, or no row."""
 ABSENT = -(2**31)
 """The location of a row that is in no slot, neither pinned nor written back by a batch."""
 UNPINNED, PINS = 0, 255
@@ -30,11 +29,9 @@ _PIN_BIT, _WRITER_BIT, _WRITERS = 23, 22, 2**22
 KEYS = LEVELS - 1
 """The bits of the key in a status; flags are above them."""
 CHANGED, QUEUED, USED = LEVELS, 2 * LEVELS, 4 * LEVELS
-"""Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
-queue."""
+"""Flags: the row changed since it was written back; the slot is in a queue; the row was used since it joined that."""
 TAKEN, PINNED, LOWEST = 0, 1, 2
-"""Numbers of the state: slots that hold a row, those whose row is pinned, and the lowest key whose queue may hold a
-slot."""
+"""Numbers of the state: slots with a row, slots whose row is pinned, the lowest key whose queue may hold a slot."""
 
 _FAR, _NEAR = 64, 16
 """How many elements ahead a loop asks for memory: for what an element leads to, and for what that leads to."""
@@ -48,7 +45,7 @@ class Index(NamedTuple):
 
     Attributes:
         where: The location of every row, int32 `[rows]`.
-        row_of: The row in every slot, int32 `[slots]`.
+        row_of: The row in every slot or `NONE`, int32 `[slots]`.
         status: The status of every slot, int32 `[slots]`.
         state: int64 `[3]`.
         queues: Slots whose row no announced batch needs, one queue for every key.
@@ -64,17 +61,12 @@ class Index(NamedTuple):
     def empty(cls, *, rows: int, slots: int) -> "Index":
         """The index of a cache without rows."""
         queues = empty_queues(queues=LEVELS, slots=slots)
-        where, row_of, status = np.full(rows, ABSENT, np.int32), np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-        return cls(where, row_of, status, np.zeros(3, np.int64), queues)
+        where, row_of = np.full(rows, ABSENT, np.int32), np.full(slots, NONE, np.int32)
+        return cls(where, row_of, np.zeros(slots, np.int32), np.zeros(3, np.int64), queues)
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (self.where, self.row_of, self.status, self.state, *self.queues))
-
-    @property
-    def rows(self) -> Int32s:
-        """The rows that are in slots, int32, by slot."""
-        return self.row_of[: self.state[TAKEN]]
 
 
 @inlined
@@ -222,8 +214,8 @@ def find_absent(rows, counts, found, missed, absent, index):
     """
     end = ids = 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(index.where, rows[i + _FAR] & found[i + _FAR] >> 31)  # row 0 for those in slots
+        j = min(i + _FAR, rows.size - 1)
+        prefetch(index.where, rows[j] & found[j] >> 31)  # row 0 for those in slots
         now = index.where[np.uint64(rows[i] & found[i] >> 31)]
         found[i] = now if found[i] < 0 else found[i]
         missed[i] = found[i] < 0
@@ -243,10 +235,10 @@ def unpin(rows, batch, index):
         if location < 0:
             if pin_at(location) == code:
                 where[np.uint64(rows[i])] = with_pin(location, UNPINNED)
-        elif pin_at(status[np.uint64(location)]) == code:
-            status[np.uint64(location)] = with_pin(status[np.uint64(location)], UNPINNED)
+        elif pin_at(status[location]) == code:
+            status[location] = with_pin(status[location], UNPINNED)
             index.state[PINNED] -= 1
-            if status[np.uint64(location)] & QUEUED == 0:
+            if status[location] & QUEUED == 0:
                 queue_up(index, location)
 
 
@@ -315,7 +307,6 @@ def replace(rows, found, absent, entered, back_rows, back_slots, batch, changes,
             continue
         if k + _FAR < entered.size:
             prefetch(row_of, entered[k + _FAR])
-            prefetch(status, entered[k + _FAR])
         if k + _NEAR < entered.size:
             prefetch(where, row_of[np.uint64(entered[k + _NEAR])])
             prefetch(where, rows[np.uint64(absent[k + _NEAR])])

@@ -30,6 +30,10 @@ class _Announced:
     found: Int32s
     pins: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        return self.distinct.nbytes + self.found.nbytes
+
 
 class Planner:
     """Decides which rows of a cache of `slots` slots over `rows` rows enter and leave, batch after batch.
@@ -45,7 +49,7 @@ class Planner:
     A row of the batch in hand never leaves. If too few others can, the pins of the batch announced last are taken
     back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
 
-    Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, 8 B per distinct row and 4 B per id
+    Memory, all on the host: 4 B per row and 12 B per slot, what the policy keeps, 12 B per distinct row and 4 B per id
     of each announced batch, and 16 B per id of the largest. Source: arXiv 2208.05321 for the static and LFU keys;
     look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
@@ -89,7 +93,7 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes of announced batches, and of the room in which their rows are found."""
-        return self._room.nbytes + sum(batch.distinct.nbytes for batch in tuple(self._announced))
+        return self._room.nbytes + sum(batch.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
@@ -183,8 +187,8 @@ class Planner:
 
     def changed(self) -> tuple[Int32s, Int32s]:
         """Rows and slots that the slow tier lacks, int32 each."""
-        slots = np.flatnonzero(self._index.status[: self._index.state[TAKEN]] & CHANGED).astype(np.int32)
-        return self._index.rows[slots], slots
+        slots = np.flatnonzero(self._index.status & CHANGED).astype(np.int32)
+        return self._index.row_of[slots], slots
 
     def written(self, slots: Int32s) -> None:
         """Count the rows in slots as unchanged from now on, because the slow tier has them."""
@@ -192,7 +196,7 @@ class Planner:
 
     def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
         """Those of the rows `start` to `stop` that have slots, and these, int32 each."""
-        rows = self._index.rows
+        rows = self._index.row_of
         slots = np.flatnonzero((rows >= start) & (rows < stop)).astype(np.int32)
         return rows[slots], slots
 
