@@ -35,9 +35,8 @@ TAKEN, PINNED, LOWEST = 0, 1, 2
 
 _FAR, _NEAR = 64, 16
 """How many elements ahead a loop asks for memory: for what an element leads to, and for what that leads to."""
-_OFTEN = 4
-"""From so many ids a row on, most ids of a feature were seen before."""
-_ROW_BITS = 2**31 - 1
+_OFTEN, _ROW_BITS = 4, 2**31 - 1
+"""From so many ids a row on, most ids of a feature were seen before; and the bits of a row."""
 
 
 class Index(NamedTuple):
@@ -210,12 +209,12 @@ def find_absent(rows, counts, found, missed, absent, index):
     """Find which of a batch's distinct rows are absent, in `found` and since: rows enter for batches in between.
 
     `missed`, bool `[u]`, receives whether a row is absent, and `absent`, int32 `[u]`, which are, in order. Returns how
-    many are absent, and how many ids ask for these. The loop has no branch: the processor could not predict it.
+    many these are, and how many ids ask for them. There is no branch, which the processor could not predict.
     """
     end = ids = 0
     for i in range(rows.size):
-        j = min(i + _FAR, rows.size - 1)
-        prefetch(index.where, rows[j] & found[j] >> 31)  # row 0 for those in slots
+        ahead = min(i + _FAR, rows.size - 1)
+        prefetch(index.where, rows[ahead] & found[ahead] >> 31)  # row 0 for those in slots
         now = index.where[np.uint64(rows[i] & found[i] >> 31)]
         found[i] = now if found[i] < 0 else found[i]
         missed[i] = found[i] < 0
@@ -289,12 +288,12 @@ def enter(rows, found, absent, batch, fetch_rows, after, entered, index):
 
 
 @compiled
-def replace(rows, found, absent, entered, back_rows, back_slots, batch, changes, index):
+def replace(rows, found, absent, keys, entered, back_rows, back_slots, batch, changes, index):
     """Let rows leave, and give their slots, `entered`, int32 `[m]`, to the first absent rows of a batch.
 
-    `found` receives the slots. A row that gets none, in an overflow batch, is written back by this batch all the same,
-    if the batch `changes` it. `back_rows` and `back_slots` receive the changed rows that leave, and the slots they
-    leave, int32 `[m]`. Returns how many these are.
+    `keys`: those of the absent rows. `found` receives the slots. A row that gets none, in an overflow batch, is written
+    back by this batch all the same, if the batch `changes` it. `back_rows` and `back_slots` receive the changed rows
+    that leave, and the slots they leave, int32 `[m]`. Returns how many these are.
     """
     where, row_of, status, state, _ = index
     pin, left, back = pin_of(batch), written_back_by(batch), 0
@@ -319,7 +318,7 @@ def replace(rows, found, absent, entered, back_rows, back_slots, batch, changes,
             back += 1
         else:
             where[np.uint64(row_of[slot])] = ABSENT
-        row_of[slot], status[slot] = row, with_pin(0, later)
+        row_of[slot], status[slot] = row, with_pin(np.int64(keys[k]), later)
         state[PINNED] += later != UNPINNED
         found[np.uint64(absent[k])] = where[row] = slot
     return back
@@ -329,8 +328,8 @@ def replace(rows, found, absent, entered, back_rows, back_slots, batch, changes,
 def settle(keys, found, batch, changes, reinserts, index):
     """Unpin and queue the rows of a batch that no later one needs.
 
-    Its distinct rows, int32 `[u]`, have `keys`, and their slots are `found`. `changes`: the batch is trained.
-    `reinserts`: a slot that is in a queue joins it anew before it leaves, because its row was used.
+    `found`: the slots of its distinct rows, int32 `[u]`; `keys`: the keys of these, or none if no key changes.
+    `changes`: the batch is trained. `reinserts`: a slot in a queue joins it anew before it leaves: its row was used.
     """
     status, pin, unpinned = index.status, pin_of(batch), 0
     mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
@@ -339,7 +338,8 @@ def settle(keys, found, batch, changes, reinserts, index):
             prefetch(status, max(found[i + _NEAR], 0))
         if found[i] < 0:
             continue
-        bits = np.int64(status[np.uint64(found[i])]) & ~KEYS | keys[i] | mark
+        bits = np.int64(status[np.uint64(found[i])]) | mark
+        bits = bits & ~KEYS | keys[i] if keys.size else bits
         bits |= (bits & QUEUED) * (USED // QUEUED) & reinserted
         last = pin_at(bits) == pin
         unpinned += last

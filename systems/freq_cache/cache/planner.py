@@ -105,8 +105,8 @@ class Planner:
             raise ValueError(f"{call} returned a row twice: give each once")
         keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
         slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
-        loops.replace(rows, slots.copy(), slots, slots, none, none, 0, False, self._index)
-        loops.settle(keys, slots, 0, False, False, self._index)
+        loops.replace(rows, slots.copy(), slots, keys, slots, none, none, 0, False, self._index)
+        loops.settle(none, slots, 0, False, False, self._index)
         return rows, slots
 
     def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
@@ -148,21 +148,24 @@ class Planner:
         """
         now, index = self._announced.popleft(), self._index
         rows, counts = now.distinct.rows, now.distinct.counts
-        keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         # few long calls: a thread that takes the interpreter's lock between two of them keeps the training thread out
         if not now.pins or now.batch <= self._taken_back:
             loops.pin(rows, now.batch, False, now.found, index)
         slots, missed, absent = now.found, np.empty(rows.size, np.bool_), np.empty(rows.size, np.int32)
         misses, lookup_misses = loops.find_absent(rows, counts, slots, missed, absent, index)
+        absent, fixed = absent[:misses], self.policy.fixed
+        asked = (rows[absent], counts[absent]) if fixed else (rows, counts)
+        keys = self._keys(*asked, batch=now.batch, learn=now.changes)
         overflow = rows.size > self.slots
         entering = min(misses, self.slots - int(index.state[TAKEN])) if overflow else misses
         fetch_rows, fetch_slots, after, back_rows, back_slots = np.empty((5, entering), np.int32)
         found = loops.enter(rows, slots, absent, now.batch, fetch_rows, after, fetch_slots, index)
         if found < entering:
             self._take_back_pins(fetch_slots, found, now)
-        leaving = back_rows, back_slots
-        left = loops.replace(rows, slots, absent[:misses], fetch_slots, *leaving, now.batch, now.changes, index)
-        loops.settle(keys, slots, now.batch, now.changes, self.policy.reinserts, index)
+        entering_keys, new_keys = (keys, keys[:0]) if fixed else (keys[absent], keys)
+        moves = fetch_slots, back_rows, back_slots
+        left = loops.replace(rows, slots, absent, entering_keys, *moves, now.batch, now.changes, index)
+        loops.settle(new_keys, slots, now.batch, now.changes, self.policy.reinserts, index)
         self._pin()
         return Plan(
             batch=now.batch,

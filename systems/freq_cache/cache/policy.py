@@ -28,12 +28,14 @@ class Policy(ABC):
 
     Attributes:
         rows: Number of rows of the policy's arrays, which loops read and write. None: any number.
+        fixed: A row's key never changes: `keys` is asked for that of rows that enter.
         reinserts: A row used since it was queued is queued again before eviction, at the end of its key's queue.
         state: Learnt statistic of each row, `[rows]`, saved and loaded with the tables. None: no statistic.
         nbytes: Host bytes of the policy's arrays over all rows.
     """
 
     rows: int | None = None
+    fixed: bool = False
     reinserts: bool = False
     state: NDArray[np.generic] | None = None
     nbytes: int = 0
@@ -42,8 +44,10 @@ class Policy(ABC):
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         """Keys of rows that a batch uses, int32 `[n]`, from 0 to 511; a row's key never falls while it is cached.
 
+        Of a `fixed` policy, keys of those of them that enter.
+
         Args:
-            rows: The batch's distinct rows, int32 `[n]`.
+            rows: Distinct rows of the batch, int32 `[n]`.
             occurrences: Ids of each row in this batch, int32 `[n]`; zeros for rows that fill an empty cache, and for
                 those of batches before it that share its backward.
             batch: Number of the batch, rising.
@@ -81,6 +85,8 @@ def checked(call: str, found: Int32s, *, most: int, below: int, least: int = 0) 
 
 class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
+
+    fixed = True
 
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
@@ -132,7 +138,7 @@ class LRU(Policy):
     That is one queue with reinsertion, which CLOCK is too: Corbato, A Paging Experiment with the Multics System, 1968.
     """
 
-    reinserts = True
+    fixed = reinserts = True
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         return np.zeros(rows.size, np.int32)
