@@ -11,8 +11,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from itertools import tee
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +27,7 @@ from suite.records.environment import capture
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_json
-from suite.run.cell.feed import PreloadedBatches
+from suite.run.cell.feed import PreloadedBatches, made_batches
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, fixed_order, load_initial_rows, multiply_in
 from suite.run.console.options import Options
@@ -34,6 +35,7 @@ from suite.run.plan import plan_cells
 from systems.contract import EmbeddingSystem
 from systems.freq_cache.tiers.slow_tier import HostTier
 from systems.registry import Variant, load
+from workloads.batch import Batch
 
 SYSTEMS = "full_gpu,freq_cache,freq_cache[look_ahead=4]"
 _READ_ROWS = 1 << 20
@@ -73,20 +75,20 @@ def compared(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         systems=options.systems, workloads=options.workload, scale=options.scale, cache_ratio=options.cache_ratio
     )
     cells = plan_cells(chosen, device=device, host_bytes=1 << 40)[0]
-    batches = PreloadedBatches(CellSetup.of(cells[0]).workload.batch, pin_memory=device == "cuda", keep=True)
+    batches = made_batches(CellSetup.of(cells[0]).workload.batch, pin_memory=device == "cuda")
     multiply_in(tf32=False)
     with delayed(options.writes_ms / 1e3), nullcontext() if options.any_order else fixed_order(torch.device(device)):
-        return {cell.system: trained(cell, batches, options.steps) for cell in cells}
+        each = zip(cells, tee(batches, len(cells)), strict=True)
+        return {cell.system: trained(cell, same, options.steps) for cell, same in each}
 
 
-def trained(cell: Cell, batches: PreloadedBatches, steps: int) -> dict[str, Any]:
+def trained(cell: Cell, batches: Iterator[Batch], steps: int) -> dict[str, Any]:
     """The losses of a system's steps, the sum of its rows' bits, and how many batches waited for rows."""
     setup, losses = CellSetup.of(cell), list[Tensor]()
-    batches.rewind()
     system = load(Variant.parse(cell.system))(setup.spec)
     load_initial_rows(system, seed=cell.seed)
     mlps: dict[str, Any] = {"bottom_mlp": cell.bottom_mlp, "top_mlp": cell.top_mlp, "seed": cell.seed}
-    trainer = Trainer(system, setup.workload, **mlps, feed=batches.reader(), total_steps=steps)
+    trainer = Trainer(system, setup.workload, **mlps, feed=PreloadedBatches(batches), total_steps=steps)
     trainer.run(steps, on_scores=lambda _logits, _labels, loss: losses.append(loss))
     made = {
         "losses": torch.stack(losses).tolist(),

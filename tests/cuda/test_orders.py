@@ -207,13 +207,13 @@ def test_batches_copied_ahead() -> None:
         def __init__(self) -> None:
             self.at = 0
 
-        def fill(self, count: int, on_batch: Any) -> None: ...
+        def fill(self, count: int) -> None: ...
 
         def take(self) -> Batch:
             self.at += 1
             return made[self.at - 1]
 
-    delivery = DevicePrefetcher(Feed(), total=STEPS, device=device, ids_on_host=False, on_batch=lambda: None)
+    delivery = DevicePrefetcher(Feed(), total=STEPS, device=device, ids_on_host=False)
     delivery.fill(STEPS)
     sums = []
     for step in range(STEPS):

@@ -17,7 +17,7 @@ from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
 from suite.run import resources
 from suite.run.agreement import SampledRows
-from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
+from suite.run.cell.feed import open_feed, producers_for, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget, return_freed_memory
 from suite.run.cell.quality import ProgressiveQuality, evaluate
 from suite.run.cell.setup import CellSetup
@@ -77,12 +77,14 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
         reporter.phase("drive")
         speed = drive_of(setup, reporter)
     baseline_bytes = resources.rss_bytes()
-    lookups, threads = cell.steps * spec.batch_lookups, torch.get_num_threads()
-    plan = plan_feed(device=cell.device, lookups=lookups, cores=usable_cores(), threads=threads)
-    torch.set_num_threads(plan.threads)
+    cores = usable_cores()
+    producers = producers_for(device=cell.device, lookups=cell.steps * spec.batch_lookups, cores=cores)
+    if producers:
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), cores - producers)))
     reporter.phase("feed")
     with ExitStack() as stack:
-        feed = stack.enter_context(open_feed(plan, cell, setup.workload, device=spec.device))
+        opened = open_feed(producers, cell, setup.workload, device=spec.device, on_batch=reporter.beat)
+        feed = stack.enter_context(opened)
         budget = stack.enter_context(host_budget(setup))
         reporter.phase("build")
         system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat)
@@ -90,7 +92,7 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
         if budget is not None:
             budget.apply(system, beat=reporter.beat)
         measurement, _ = measure(
-            setup, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
+            setup, system, trainer, producers=producers, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
         )
         held = None if budget is None else budget.held()
         if sample is not None:
@@ -122,7 +124,7 @@ def measure(
     system: EmbeddingSystem,
     trainer: Trainer,
     *,
-    plan: FeedPlan,
+    producers: int,
     baseline_bytes: int,
     reporter: Reporter,
     sample: SampledRows | None = None,
@@ -134,7 +136,7 @@ def measure(
         setup: The cell's setup.
         system: The system, built at full size.
         trainer: Its trainer.
-        plan: How its batches are made.
+        producers: Processes that make its batches during training.
         baseline_bytes: Resident memory before the system was built.
         reporter: Reports phases and steps.
         sample: Rows to read after the first steps.
@@ -200,7 +202,7 @@ def measure(
         prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
-        timing=_timing(cell, runs=runs, paces=paces[len(paces) // 3 :], plan=plan, reporter=reporter),
+        timing=_timing(cell, runs=runs, paces=paces[len(paces) // 3 :], producers=producers, reporter=reporter),
         quality=quality,
         memory=memory,
         traffic=traffic,
@@ -220,15 +222,15 @@ def first_failure(verification: Verification) -> str:
 
 
 def _timing(
-    cell: Cell, *, runs: Sequence[StepsRun], paces: Sequence[float], plan: FeedPlan, reporter: Reporter
+    cell: Cell, *, runs: Sequence[StepsRun], paces: Sequence[float], producers: int, reporter: Reporter
 ) -> Timing:
     """Durations of the phases of a cell."""
-    made = "by producers, during training" if plan.producers else "by the training process, before the clock"
+    made = "by producers, during training" if producers else "by the training process, before the clock"
     return Timing(
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
         batches_made=made,
-        producers=plan.producers,
-        training_threads=plan.threads,
+        producers=producers,
+        training_threads=torch.get_num_threads(),
         build_s=reporter.seconds("build"),
         verify_s=reporter.seconds("verify"),
         train_s=reporter.seconds("train"),

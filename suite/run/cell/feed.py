@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -40,7 +39,6 @@ _PINNED_AHEAD = 4
 _WORTH_PRODUCERS = 1_000_000
 """Minimum lookups of a run for which producers are worthwhile: they start while the tables are built."""
 
-OnBatch = Callable[[], None]
 _Sent = tuple[Batch, torch.cuda.Event | None]
 """A batch, and the event after its copy."""
 
@@ -57,36 +55,19 @@ def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeedPlan:
-    """How a cell's batches are made.
+def producers_for(*, device: str, lookups: int, cores: int) -> int:
+    """Number of processes that make batches during training; 0: the training process makes them before timing.
 
-    Attributes:
-        producers: Processes that make batches during training; 0: the training process makes them before timing.
-        threads: Threads of the training process on the host.
-    """
-
-    producers: int
-    threads: int
-
-
-def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPlan:
-    """Decide how batches are made; the rule depends only on the machine and the amount of work.
-
-    With a CUDA device and at least four cores, producers use a quarter of the cores, eight at most, during training and
-    the training process uses the others. Elsewhere, and where starting producers would take longer than making the
-    batches, the training process makes them.
+    The rule depends only on the machine and the amount of work. With a CUDA device and at least four cores, producers
+    use a quarter of the cores, eight at most. Elsewhere, and where starting producers would take longer than making the
+    batches, there are none.
 
     Args:
         device: `cpu` or `cuda`.
         lookups: Ids of the whole run, over all tables.
         cores: Physical cores that this process may use; see `usable_cores`.
-        threads: Threads of the training process if there are no producers.
     """
-    spare = min(cores // _CORES_PER_PRODUCER, _MOST_PRODUCERS) if device == "cuda" else 0
-    if spare and lookups >= _WORTH_PRODUCERS:
-        return FeedPlan(producers=spare, threads=max(1, min(threads, cores - spare)))
-    return FeedPlan(producers=0, threads=threads)
+    return min(cores // _CORES_PER_PRODUCER, _MOST_PRODUCERS) if device == "cuda" and lookups >= _WORTH_PRODUCERS else 0
 
 
 def usable_cores() -> int:
@@ -98,77 +79,53 @@ def usable_cores() -> int:
 class Feed(Protocol):
     """Source of a trainer's batches."""
 
-    def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
-        """Prepare `count` batches before the timed run that takes them. `on_batch` reports progress."""
+    def fill(self, count: int) -> None:
+        """Prepare `count` batches before the timed run that takes them."""
 
     def take(self) -> Batch:
         """The next batch."""
 
 
-class PreloadedBatches:
-    """Makes batches 0, 1, 2, ... in this process, each once, before timing; keeps each until all readers took it.
-
-    Args:
-        make: Makes the batch of a given number.
-        pin_memory: Pin batches, so that copies to a CUDA device are asynchronous.
-        keep: Keep all batches, for readers after `rewind`.
-    """
-
-    def __init__(self, make: Callable[[int], Batch], *, pin_memory: bool, keep: bool = False) -> None:
-        self._make = make
-        self._pin_memory = pin_memory
-        self._kept: list[Batch] | None = [] if keep else None
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Drop all readers, and restart with batch 0."""
-        made = tuple(self._kept or ())
-        self._coming = chain(made, map(self._new, count(len(made))))
-        self._waiting: list[deque[Batch]] = []
-
-    def reader(self) -> Feed:
-        """Add a reader that starts with the first batch. Add all readers before any takes a batch."""
-        self._waiting.append(deque())
-        return _Reader(self, self._waiting[-1])
-
-    def make_one(self) -> None:
-        """Make the next batch, for all readers."""
-        batch = next(self._coming)
-        for waiting in self._waiting:
-            waiting.append(batch)
-
-    def _new(self, index: int) -> Batch:
-        batch = self._make(index)
-        if self._pin_memory:
+def made_batches(make: Callable[[int], Batch], *, pin_memory: bool) -> Iterator[Batch]:
+    """Batches 0, 1, 2, ..., each made when it is asked for; pinned, so that copies to a device are asynchronous."""
+    for index in count():
+        batch = make(index)
+        if pin_memory:
             # cached here and copied along; computed from ids on the device it would synchronise
             batch.features.length_per_key()
             batch = Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())
-        if self._kept is not None:
-            self._kept.append(batch)
-        return batch
+        yield batch
 
 
-class _Reader:
-    """A `Feed` of batches that other readers take too."""
+class PreloadedBatches:
+    """A `Feed` of batches that this process makes before the timed run that takes them.
 
-    def __init__(self, batches: PreloadedBatches, waiting: deque[Batch]) -> None:
+    Args:
+        batches: Batches in order; several feeds may share them by `itertools.tee`.
+        on_batch: Called for every batch, to report progress.
+    """
+
+    def __init__(self, batches: Iterator[Batch], *, on_batch: Callable[[], None] = lambda: None) -> None:
         self._batches = batches
-        self._waiting = waiting
+        self._on_batch = on_batch
+        self._waiting: deque[Batch] = deque()
 
-    def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
+    def fill(self, count: int) -> None:
+        """Make batches until `count` are waiting."""
         while len(self._waiting) < count:
-            self._batches.make_one()
-            on_batch()
+            self._waiting.append(next(self._batches))
+            self._on_batch()
 
     def take(self) -> Batch:
+        """The next batch."""
         batch = self._waiting.popleft()
-        # features cache derived values such as offsets: every reader computes its own
+        # features cache derived values such as offsets: every feed computes its own
         return Batch(batch.dense, copy(batch.features), batch.labels)
 
 
-def in_process(workload: Workload, device: torch.device) -> Feed:
+def in_process(workload: Workload, device: torch.device, *, on_batch: Callable[[], None] = lambda: None) -> Feed:
     """Training batches made in this process, before the timed run that uses them."""
-    return PreloadedBatches(workload.batch, pin_memory=device.type == "cuda").reader()
+    return PreloadedBatches(made_batches(workload.batch, pin_memory=device.type == "cuda"), on_batch=on_batch)
 
 
 class BackgroundLoader:
@@ -185,9 +142,9 @@ class BackgroundLoader:
         self._coming: deque[Task[Batch]] = deque()
         self._order()
 
-    def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
+    def fill(self, count: int) -> None:
         """Wait until the producers are idle, so that all timed windows start in the same state."""
-        del count, on_batch
+        del count
         self._copier.submit(self._producer.settle).result()
 
     def take(self) -> Batch:
@@ -207,15 +164,17 @@ class BackgroundLoader:
 
 
 @contextmanager
-def open_feed(plan: FeedPlan, cell: Cell, workload: Workload, *, device: torch.device) -> Iterator[Feed]:
-    """A feed of a cell's training batches as planned; its producers stop when the block ends."""
-    if not plan.producers:
-        yield in_process(workload, device)
+def open_feed(
+    producers: int, cell: Cell, workload: Workload, *, device: torch.device, on_batch: Callable[[], None]
+) -> Iterator[Feed]:
+    """A feed of a cell's training batches; its producers, if there are any, stop when the block ends."""
+    if not producers:
+        yield in_process(workload, device, on_batch=on_batch)
         return
-    reopen, slots = partial(open_workload, cell), plan.producers * _SLOTS_PER_PRODUCER
+    reopen, slots = partial(open_workload, cell), producers * _SLOTS_PER_PRODUCER
     pin_memory = device.type == "cuda"
     with (
-        Producer(reopen, total=cell.steps, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
+        Producer(reopen, total=cell.steps, workers=producers, slots=slots, pin_memory=pin_memory) as producer,
         closing(BackgroundLoader(producer, total=cell.steps)) as feed,
     ):
         yield feed
@@ -224,7 +183,7 @@ def open_feed(plan: FeedPlan, cell: Cell, workload: Workload, *, device: torch.d
 class DevicePrefetcher:
     """Batches 0, 1, 2, ... of a feed, copied to the device; their ids stay on the host if `ids_on_host`.
 
-    On a CPU nothing is copied; for CUDA the feed pins their memory. `on_batch` is called for every batch `fill` makes.
+    On a CPU nothing is copied; for CUDA the feed pins their memory.
 
     Attributes:
         left: Number of batches still to be taken.
@@ -232,11 +191,10 @@ class DevicePrefetcher:
         waited_s: Seconds that `take` waited for the feed since the last `fill`.
     """
 
-    def __init__(self, feed: Feed, *, total: int, device: torch.device, ids_on_host: bool, on_batch: OnBatch) -> None:
+    def __init__(self, feed: Feed, *, total: int, device: torch.device, ids_on_host: bool) -> None:
         self._feed = feed
         self._device = device
         self._ids_on_host = ids_on_host
-        self._on_batch = on_batch
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._ahead = 0 if self._stream is None else 1  # copies under way beyond the batch that is taken
         self._coming: deque[_Sent] = deque()
@@ -247,7 +205,7 @@ class DevicePrefetcher:
     def fill(self, count: int) -> float:
         """Fill the feed for `count` more batches, and start the first copies. Returns the seconds it took."""
         start = time.perf_counter()
-        self._feed.fill(min(count + self._ahead, self.left) - len(self._coming), self._on_batch)
+        self._feed.fill(min(count + self._ahead, self.left) - len(self._coming))
         self._start_copies()
         self.waited_s = 0.0
         return time.perf_counter() - start

@@ -114,7 +114,6 @@ class CellSetup:
             seed=cell.round_seed,
             feed=feed,
             total_steps=total_steps,
-            on_batch=beat,
         )
         return system, trainer
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
 
-from suite.run.cell.feed import DevicePrefetcher, Feed, OnBatch
+from suite.run.cell.feed import DevicePrefetcher, Feed
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from systems.threads import Worker
 from workloads.batch import Batch, Workload
@@ -131,7 +131,6 @@ class Trainer:
         bottom_mlp, top_mlp, seed: Of the DLRM around the system; see `build_dlrm`.
         feed: Source of the batches.
         total_steps: Steps of all runs; later batches are not announced.
-        on_batch: Called for every batch that is made before the timed steps of a run.
     """
 
     def __init__(
@@ -144,7 +143,6 @@ class Trainer:
         seed: int,
         feed: Feed,
         total_steps: int,
-        on_batch: OnBatch = lambda: None,
     ) -> None:
         self._system = system
         self._device = system.spec.device
@@ -160,9 +158,7 @@ class Trainer:
         self._model = self._wrapped(model)
         self._optimizer = dense_optimizer(self._model, system.spec.optimizer)
         self._criterion = nn.BCEWithLogitsLoss()
-        self._batches = DevicePrefetcher(
-            feed, total=total_steps, device=self._device, ids_on_host=system.ids_on_host, on_batch=on_batch
-        )
+        self._batches = DevicePrefetcher(feed, total=total_steps, device=self._device, ids_on_host=system.ids_on_host)
         self._announced: deque[Batch] = deque()
 
     def _wrapped(self, model: nn.Module) -> nn.Module:

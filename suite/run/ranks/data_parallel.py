@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from suite.records.record import Check, Verification
-from suite.run.cell.feed import Feed, PreloadedBatches
+from suite.run.cell.feed import Feed, PreloadedBatches, made_batches
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import StepsRun, Trainer, load_initial_rows
 from suite.run.cell.verify import TOLERANCE, losses_check, rows_checks, trainer_of, verify
@@ -76,9 +76,10 @@ def _part(samples: int) -> tuple[int, int]:
     return samples // ranks * rank, samples // ranks * (rank + 1)
 
 
-def parts_of(workload: Workload, device: torch.device) -> Feed:
+def parts_of(workload: Workload, device: torch.device, *, on_batch: Callable[[], None] = lambda: None) -> Feed:
     """This rank's parts of training batches: every rank makes whole batches, before timing, and takes its part."""
-    return PreloadedBatches(lambda index: part_of(workload.batch(index)), pin_memory=device.type == "cuda").reader()
+    parts = made_batches(lambda index: part_of(workload.batch(index)), pin_memory=device.type == "cuda")
+    return PreloadedBatches(parts, on_batch=on_batch)
 
 
 class RankTrainer(Trainer):

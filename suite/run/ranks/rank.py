@@ -28,7 +28,6 @@ from suite.records.scales import scale_of
 from suite.records.store import write_atomically
 from suite.run import resources
 from suite.run.cell.experiment import first_failure, measure
-from suite.run.cell.feed import FeedPlan
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import multiply_in
 from suite.run.ranks.data_parallel import RankTrainer, all_gather_object, parts_of, verify_ranks
@@ -112,13 +111,12 @@ def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
     cell, device = setup.cell, setup.spec.device
     resources.reset_peaks(device)
     baseline_bytes = resources.rss_bytes()
-    plan = FeedPlan(producers=0, threads=torch.get_num_threads())
     reporter.phase("build")
-    feed = parts_of(setup.workload, device)
+    feed = parts_of(setup.workload, device, on_batch=reporter.beat)
     system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat, kind=RankTrainer)
     sent = SentBytes()
     measured, trained_s = measure(
-        setup, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
+        setup, system, trainer, producers=0, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
     )
     share = share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
     ranks = Ranks(

@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import tee
 from typing import NoReturn
 
 import torch
 
-from suite.run.cell.feed import PreloadedBatches, open_workload
+from suite.run.cell.feed import PreloadedBatches, made_batches, open_workload
 from suite.run.cell.host_budget import host_budget, return_freed_memory
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, multiply_in
@@ -41,7 +42,7 @@ def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> NoRet
 
 
 class TimedSystems:
-    """Systems of one setting, and the batches that they share."""
+    """Systems of one setting, and the batches that they share, each made once for all builds."""
 
     def __init__(self, setup: Host, reporter: Reporter, stack: ExitStack) -> None:
         self._stack = stack
@@ -52,16 +53,13 @@ class TimedSystems:
         if cell.host_budget_bytes is not None:
             return_freed_memory()
         multiply_in(tf32=cell.tf32)
-        workload = open_workload(cell)
-        builds = 1 if cell.host_budget_bytes is not None else cell.builds
-        self._batches = PreloadedBatches(workload.batch, pin_memory=cell.device == "cuda", keep=builds > 1)
+        self._batches = made_batches(open_workload(cell).batch, pin_memory=cell.device == "cuda")
         self._setups: dict[str, CellSetup] = {}
         self._built: dict[str, tuple[EmbeddingSystem, Trainer]] = {}
 
     def clear(self) -> None:
-        """Free all systems, and restart with the first batch."""
+        """Free all systems."""
         self._built.clear()
-        self._batches.rewind()
         gc.collect()  # frees the rows of systems in reference cycles
 
     def build(self, name: str) -> None:
@@ -70,7 +68,11 @@ class TimedSystems:
             self._setups[name] = CellSetup.of(self._cells[name])
         setup = self._setups[name]
         budget = self._stack.enter_context(host_budget(setup))
-        self._built[name] = setup.build(self._batches.reader(), total_steps=self._steps, beat=self._beat)
+        batches = self._batches
+        if setup.cell.host_budget_bytes is None:  # else it is the only system, built once, and keeps no batch in memory
+            batches, self._batches = tee(batches)
+        feed = PreloadedBatches(batches, on_batch=self._beat)
+        self._built[name] = setup.build(feed, total_steps=self._steps, beat=self._beat)
         if budget is not None:
             budget.apply(self._built[name][0], beat=self._beat)
 

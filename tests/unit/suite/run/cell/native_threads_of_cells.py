@@ -6,7 +6,7 @@ import sys
 import torch
 
 from suite.records.command_line import ScaleName
-from suite.run.cell.feed import FeedPlan, open_feed
+from suite.run.cell.feed import open_feed
 from suite.run.cell.setup import CellSetup
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
@@ -26,8 +26,8 @@ def main() -> None:
         cell = cell.model_copy(update=sizes)
         setup = CellSetup.of(cell)
         torch.set_num_threads(2)
-        plan = FeedPlan(producers=producers, threads=2)
-        with open_feed(plan, cell, setup.workload, device=setup.spec.device) as feed:
+        device = setup.spec.device
+        with open_feed(producers, cell, setup.workload, device=device, on_batch=lambda: None) as feed:
             embeddings, trainer = setup.build(feed, total_steps=STEPS, beat=lambda: None)
             trainer.run(STEPS)
             found.append((system, producers, native_threads()))

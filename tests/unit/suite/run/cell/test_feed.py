@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from itertools import tee
 
 import pytest
 import torch
@@ -10,11 +11,11 @@ import torch
 from suite.run.cell import feed
 from suite.run.cell.feed import (
     BackgroundLoader,
-    FeedPlan,
     PreloadedBatches,
+    made_batches,
     open_feed,
     open_workload,
-    plan_feed,
+    producers_for,
     usable_cores,
 )
 from tests.faults.cells import tiny_cell
@@ -26,20 +27,18 @@ FULL = 2000 * 16384 * 26
 
 
 @pytest.mark.parametrize(
-    ("device", "lookups", "cores", "producers", "threads"),
+    ("device", "lookups", "cores", "producers"),
     [
-        ("cuda", FULL, 16, 4, 12),
-        ("cuda", SMALL, 4, 1, 3),
-        ("cuda", SMALL, 128, 8, 32),
-        ("cuda", 10_000, 16, 0, 32),
-        ("cpu", FULL, 16, 0, 32),
+        ("cuda", FULL, 16, 4),
+        ("cuda", SMALL, 4, 1),
+        ("cuda", SMALL, 3, 0),
+        ("cuda", SMALL, 128, 8),
+        ("cuda", 10_000, 16, 0),
+        ("cpu", FULL, 16, 0),
     ],
 )
-def test_producers_run_during_training_only_where_there_are_cores_to_spare(device, lookups, cores, producers, threads):
-    planned = plan_feed(device=device, lookups=lookups, cores=cores, threads=32)
-    assert planned == FeedPlan(producers=producers, threads=threads)
-    if producers:
-        assert planned.producers + min(planned.threads, cores - planned.producers) <= cores
+def test_producers_run_during_training_only_where_there_are_cores_to_spare(device, lookups, cores, producers):
+    assert producers_for(device=device, lookups=lookups, cores=cores) == producers
 
 
 @pytest.mark.parametrize(("granted", "cores"), [(2.5, 2), (0.5, 1), (16, 8), (math.inf, 8)])
@@ -57,33 +56,28 @@ def test_before_the_clock_all_batches_of_a_run_are_there_and_no_more_are_made_in
         made.append(index)
         return workload.batch(index)
 
-    waiting = PreloadedBatches(make, pin_memory=False).reader()
+    beats = []
+    waiting = PreloadedBatches(made_batches(make, pin_memory=False), on_batch=lambda: beats.append(1))
     waiting.fill(5)
     assert made == [0, 1, 2, 3, 4]
     assert all(equal(waiting.take(), workload.batch(index)) for index in range(3))
-    beats = []
-    waiting.fill(4, on_batch=lambda: beats.append(1))
-    assert (len(beats), made) == (2, [0, 1, 2, 3, 4, 5, 6])
+    waiting.fill(4)
+    assert (len(beats), made) == (7, [0, 1, 2, 3, 4, 5, 6])
     waiting.fill(0)
     assert all(equal(waiting.take(), workload.batch(index)) for index in range(3, 7))
     assert len(made) == 7
 
 
-def test_kept_batches_are_made_once_for_all_builds():
-    workload, made = open_avazu(), []
-
-    def make(index):
-        made.append(index)
-        return workload.batch(index)
-
-    batches = PreloadedBatches(make, pin_memory=False, keep=True)
-    for count in (3, 5, 4):
-        batches.rewind()
-        readers = batches.reader(), batches.reader()
-        for reader in readers:
-            reader.fill(count)
-            assert all(equal(reader.take(), workload.batch(index)) for index in range(count))
-    assert made == [0, 1, 2, 3, 4]
+def test_feeds_that_share_batches_take_the_same_ones_with_offsets_of_their_own():
+    workload = open_avazu()
+    feeds = [PreloadedBatches(same) for same in tee(made_batches(workload.batch, pin_memory=False))]
+    for feed_of_one in feeds:
+        feed_of_one.fill(3)
+    for index in range(3):
+        one, other = (feed_of_one.take() for feed_of_one in feeds)
+        assert equal(one, workload.batch(index))
+        assert one.dense is other.dense
+        assert one.features is not other.features
 
 
 class SlowProducer:
@@ -126,7 +120,7 @@ def test_during_training_batches_are_taken_ahead_in_order_and_errors_arrive_in_t
 def test_batches_are_the_same_however_they_are_made(producers):
     cell = tiny_cell(train_steps=7, counted_steps=2)
     workload = open_workload(cell)
-    with open_feed(FeedPlan(producers=producers, threads=1), cell, workload, device=CPU) as opened:
+    with open_feed(producers, cell, workload, device=CPU, on_batch=lambda: None) as opened:
         batches = []
         for run in (4, 5):
             opened.fill(run)
