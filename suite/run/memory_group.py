@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from suite.run.resources import CgroupUnavailable, own_group, runs
+from suite.run.resources import GROUP_FILES, CgroupUnavailable, own_group, page_cache_bytes, runs
 
 PREFIX = "embedding-suite-"
 """Prefix of the names of our groups; the PID of the process that made the group follows."""
@@ -29,32 +28,13 @@ _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes that systemd sets on the folder of a delegated group."""
 
 
-class _Names(NamedTuple):
-    """Files of a memory control group, and what to do where none can be made."""
-
-    usage: str
-    peak: str
-    cached: tuple[str, str]
-    """Entries of `memory.stat`: page cache with files in memory (tmpfs), and those files alone."""
-    remedy: str
-
-
-_NAMES = {
-    1: _Names(
-        usage="memory.usage_in_bytes",
-        peak="memory.max_usage_in_bytes",
-        cached=("total_cache", "total_shmem"),
-        remedy="run as root, in a container of `docker run --privileged ...`, or make a group for yourself first: "
-        "`sudo mkdir {0}/mine && sudo chown -R $USER {0}/mine && echo $$ | sudo tee {0}/mine/cgroup.procs`",
-    ),
-    2: _Names(
-        usage="memory.current",
-        peak="memory.peak",
-        cached=("file", "shmem"),
-        remedy="use `systemd-run --user --scope -p Delegate=yes python run_bench.py ...` under systemd, "
-        "`docker run --privileged --cgroupns=private ...` for a container",
-    ),
+_REMEDY = {
+    1: "run as root, in a container of `docker run --privileged ...`, or make a group for yourself first: "
+    "`sudo mkdir {0}/mine && sudo chown -R $USER {0}/mine && echo $$ | sudo tee {0}/mine/cgroup.procs`",
+    2: "use `systemd-run --user --scope -p Delegate=yes python run_bench.py ...` under systemd, "
+    "`docker run --privileged --cgroupns=private ...` for a container",
 }
+"""What to do where no group can be made, by version of the control groups."""
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
@@ -74,11 +54,12 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
 
     def __init__(self, *, root: Path = Path("/")) -> None:
         self._version, own = own_group(root)
-        self._names = _NAMES[self._version]
+        self._files = GROUP_FILES[self._version]
+        self._remedy = _REMEDY[self._version]
         self._peak_file: int | None = None
         self.how = f"memory control group, version {self._version}"
         if self._version == 2 and (root / "run/systemd/system").is_dir() and not _is_delegated(own):
-            raise CgroupUnavailable("systemd owns the control groups here", self._names.remedy)
+            raise CgroupUnavailable("systemd owns the control groups here", self._remedy)
         self._home = _parent_of_new(own)
         """Group to which this process returns."""
         with self._as_unavailable():
@@ -120,14 +101,12 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     @property
     def usage_bytes(self) -> int:
         """Bytes in use now."""
-        return int(self._read(self._names.usage))
+        return int(self._read(self._files.usage))
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of page cache of files on drives, part of `usage_bytes`; the kernel's figure may be two seconds old."""
-        counts = dict(line.split() for line in self._read("memory.stat").splitlines())
-        cached, in_memory = (int(counts.get(name, 0)) for name in self._names.cached)
-        return cached - in_memory
+        """Bytes of page cache of files on drives, part of `usage_bytes`."""
+        return page_cache_bytes(self._path, self._version)
 
     @property
     def peak_bytes(self) -> int | None:
@@ -135,7 +114,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         try:
             if self._peak_file is not None:
                 return int(os.pread(self._peak_file, 64, 0))
-            return int(self._read(self._names.peak))
+            return int(self._read(self._files.peak))
         except FileNotFoundError:  # version 2 before Linux 5.19
             return None
 
@@ -143,7 +122,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         """Reset the peak, if the kernel supports it: with version 2, from Linux 6.12 on."""
         with suppress(OSError):
             if self._peak_file is None:
-                self._peak_file = os.open(self._path / self._names.peak, os.O_RDWR)
+                self._peak_file = os.open(self._path / self._files.peak, os.O_RDWR)
             os.write(self._peak_file, b"0")  # version 2 resets the peak for this descriptor only
 
     def close(self) -> None:
@@ -183,7 +162,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         base = self._home
         if "memory" not in (base / "cgroup.controllers").read_text().split():
             why = f"memory is not counted in {base}: its cgroup.controllers lack it"
-            raise CgroupUnavailable(why, self._names.remedy)
+            raise CgroupUnavailable(why, self._remedy)
         if "memory" in (base / "cgroup.subtree_control").read_text().split():
             return
         for attempt in range(_ATTEMPTS):
@@ -208,7 +187,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             yield
         except OSError as error:
             why = f"no memory control group can be had below {self._home} ({error.strerror})"
-            raise CgroupUnavailable(why, self._names.remedy.format(self._home)) from None
+            raise CgroupUnavailable(why, self._remedy.format(self._home)) from None
 
     def _read(self, name: str) -> str:
         return (self._path / name).read_text()

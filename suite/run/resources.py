@@ -7,7 +7,7 @@ import math
 import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
@@ -17,13 +17,30 @@ if TYPE_CHECKING:  # the parent process reads host figures without importing tor
     import torch
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-_CACHE_OF_1 = ("total_active_file", "total_inactive_file")
-_CGROUPS = {
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_1),
-    2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
-}
-"""Files with limit and usage of a control group, and entries of memory.stat for file cache, by version."""
 _KERNEL_COUNTS = Path("/proc/vmstat")
+
+
+class GroupFiles(NamedTuple):
+    """Files of a memory control group with figures, and the entries of `memory.stat` that are page cache of drives."""
+
+    limit: str
+    usage: str
+    peak: str
+    cache: tuple[str, str]
+
+
+GROUP_FILES = {
+    1: GroupFiles(
+        limit="memory.limit_in_bytes",
+        usage="memory.usage_in_bytes",
+        peak="memory.max_usage_in_bytes",
+        cache=("total_active_file", "total_inactive_file"),
+    ),
+    2: GroupFiles(
+        limit="memory.max", usage="memory.current", peak="memory.peak", cache=("active_file", "inactive_file")
+    ),
+}
+"""By version of the control groups."""
 
 
 class CgroupUnavailable(RuntimeError):
@@ -142,18 +159,23 @@ def own_group(root: Path = Path("/")) -> tuple[int, Path]:
     return version, groups[0]
 
 
+def page_cache_bytes(group: Path, version: int) -> int:
+    """Page cache of files on drives that counts in a group; the kernel's figure may be two seconds old."""
+    counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    return sum(int(counts.get(name, 0)) for name in GROUP_FILES[version].cache)
+
+
 def available_host_bytes(root: Path = Path("/")) -> int:
     """Host memory available to this process: the kernel's estimate, or less under a limit of its control groups."""
     available = int(psutil.virtual_memory().available)
     version, groups = _own_groups("memory", root)
-    limit_name, used_name, file_counts = _CGROUPS[version]
+    files = GROUP_FILES[version]
     for group in groups:
         with suppress(OSError):  # the topmost group has no limit
-            limit, used = (group / limit_name).read_text().strip(), int((group / used_name).read_text())
-            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            limit, used = (group / files.limit).read_text().strip(), int((group / files.usage).read_text())
             if limit.isdigit():
-                # file cache counts as used although it is reclaimable: after reading a dataset it fills the limit
-                used -= sum(int(counts.get(name, 0)) for name in file_counts)
+                # page cache counts as used although it is reclaimable: after reading a dataset it fills the limit
+                used -= page_cache_bytes(group, version)
                 available = min(available, max(0, int(limit) - used))
     return available
 

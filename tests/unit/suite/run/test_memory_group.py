@@ -70,7 +70,7 @@ def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):
     group, own = MemoryGroup(root=version_1), version_1 / "sys/fs/cgroup/memory"
     write(own, f"{NAME}/memory.memsw.limit_in_bytes", "0")
     write(own, f"{NAME}/memory.usage_in_bytes", "900\n")
-    write(own, f"{NAME}/memory.stat", "cache 1\ntotal_cache 500\ntotal_shmem 200\n")
+    write(own, f"{NAME}/memory.stat", "total_cache 500\ntotal_active_file 100\ntotal_inactive_file 200\n")
     write(own, f"{NAME}/memory.max_usage_in_bytes", "950\n")
     group.enter()
     group.limit(1000)
@@ -94,7 +94,7 @@ def test_version_2_moves_its_neighbours_into_a_leaf_before_it_counts_below(versi
     assert (top / "cgroup.subtree_control").read_text() == "+memory"
     write(top, f"{NAME}/memory.swap.max", "max")
     write(top, f"{NAME}/memory.current", "900\n")
-    write(top, f"{NAME}/memory.stat", "anon 1\nfile 500\nshmem 200\n")
+    write(top, f"{NAME}/memory.stat", "file 500\nactive_file 100\ninactive_file 200\n")
     group.enter()
     group.limit(1000)
     told = {name: (top / NAME / name).read_text() for name in ("memory.swap.max", "memory.max", "memory.high")}
