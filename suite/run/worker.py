@@ -57,24 +57,21 @@ class RunCell(Model):
     optima: Path | None = None
 
 
-class Host(Model):
-    """Turns this worker into a timing worker; the answer is `Ack`. The requests below follow.
+class Build(Model):
+    """Builds a system that is to be timed, and makes this a timing worker; the answer is `Ack`.
+
+    Where the system is there already, a new build of all begins: those that are there are freed first.
 
     Attributes:
-        cells: Cells of one setting, by participant name.
-        steps: Steps that each system will train after each build.
+        name: Participant name.
+        cell: Its cell, of the same setting as the others of this worker.
+        steps: Steps that it will train after the build.
     """
-
-    kind: Literal["host"] = "host"
-    cells: dict[str, Cell]
-    steps: int
-
-
-class Build(Model):
-    """Builds a new instance of a system; the answer is `Ack`."""
 
     kind: Literal["build"] = "build"
     name: str
+    cell: Cell
+    steps: int
 
 
 class RunSteps(Model):
@@ -93,13 +90,7 @@ class RunSteps(Model):
     embeddings_only: bool = False
 
 
-class Clear(Model):
-    """Frees all systems that were built; the answer is `Ack`."""
-
-    kind: Literal["clear"] = "clear"
-
-
-Request = RunCell | Host | Build | RunSteps | Clear
+Request = RunCell | Build | RunSteps
 REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
@@ -233,7 +224,7 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
     """Serve a request; an exception becomes a status and a reason, and its traceback goes to the log."""
     reporter.send(Progress(phase="import"))
     try:
-        if isinstance(request, Host):
+        if isinstance(request, Build):
             from suite.run.turns.host import serve
 
             serve(request, following, reporter)

@@ -7,49 +7,43 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import tee
+from itertools import chain, tee
 from typing import NoReturn
 
 import torch
 
+from suite.records.record import Cell
 from suite.run.cell.feed import PreloadedBatches, made_batches, open_workload
 from suite.run.cell.host_budget import host_budget, return_freed_memory
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, multiply_in
 from suite.run.resources import drive_traffic
-from suite.run.worker import Ack, Build, Clear, Host, Reporter, Request, RunSteps, StepTiming
+from suite.run.worker import Ack, Build, Reporter, Request, RunSteps, StepTiming
 from systems.contract import EmbeddingSystem
 
 
-def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> NoReturn:
+def serve(first: Build, following: Iterator[Request], reporter: Reporter) -> NoReturn:
     """Serve requests until the parent closes standard input, which kills this process."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
-        systems = TimedSystems(setup, reporter, stack)
-        reporter.send(Ack())
-        for request in requests:
-            answer: Ack | StepTiming = Ack()
+        systems = TimedSystems(first.cell, reporter, stack)
+        for request in chain([first], following):
             match request:
-                case Build(name=name):
-                    reporter.phase(f"build {name}")
-                    systems.build(name)
+                case Build():
+                    reporter.phase(f"build {request.name}")
+                    systems.build(request)
+                    reporter.send(Ack())
                 case RunSteps():
-                    answer = systems.turn(request)
-                case Clear():
-                    systems.clear()
-            reporter.send(answer)
+                    reporter.send(systems.turn(request))
     raise AssertionError  # requests do not end
 
 
 class TimedSystems:
     """Systems of one setting, and the batches that they share, each made once for all builds."""
 
-    def __init__(self, setup: Host, reporter: Reporter, stack: ExitStack) -> None:
+    def __init__(self, cell: Cell, reporter: Reporter, stack: ExitStack) -> None:
         self._stack = stack
-        self._cells = setup.cells
-        self._steps = setup.steps
         self._beat = reporter.beat
-        cell = next(iter(setup.cells.values()))
         if cell.host_budget_bytes is not None:
             return_freed_memory()
         multiply_in(tf32=cell.tf32)
@@ -57,24 +51,22 @@ class TimedSystems:
         self._setups: dict[str, CellSetup] = {}
         self._built: dict[str, tuple[EmbeddingSystem, Trainer]] = {}
 
-    def clear(self) -> None:
-        """Free all systems."""
-        self._built.clear()
-        gc.collect()  # frees the rows of systems in reference cycles
-
-    def build(self, name: str) -> None:
-        """Build a system at full size with its DLRM."""
-        if name not in self._setups:
-            self._setups[name] = CellSetup.of(self._cells[name])
-        setup = self._setups[name]
+    def build(self, asked: Build) -> None:
+        """Build a system at full size with its DLRM, after freeing all if it is there already."""
+        if asked.name in self._built:
+            self._built.clear()
+            gc.collect()  # frees the rows of systems in reference cycles
+        if asked.name not in self._setups:
+            self._setups[asked.name] = CellSetup.of(asked.cell)
+        setup = self._setups[asked.name]
         budget = self._stack.enter_context(host_budget(setup))
         batches = self._batches
-        if setup.cell.host_budget_bytes is None:  # else it is the only system, built once, and keeps no batch in memory
+        if asked.cell.host_budget_bytes is None:  # else it is the only system, built once, and keeps no batch in memory
             batches, self._batches = tee(batches)
         feed = PreloadedBatches(batches, on_batch=self._beat)
-        self._built[name] = setup.build(feed, total_steps=self._steps, beat=self._beat)
+        self._built[asked.name] = setup.build(feed, total_steps=asked.steps, beat=self._beat)
         if budget is not None:
-            budget.apply(self._built[name][0], beat=self._beat)
+            budget.apply(self._built[asked.name][0], beat=self._beat)
 
     def turn(self, asked: RunSteps) -> StepTiming:
         """Train a system some more steps; with rows on a drive, its time ends when all that it wrote is there."""

@@ -32,7 +32,7 @@ from suite.run.turns.groups import (
     arrange,
     balanced_orders,
 )
-from suite.run.worker import Build, CellResult, Clear, Host, Progress, RunSteps, StepTiming
+from suite.run.worker import Build, CellResult, Progress, RunSteps, StepTiming
 
 if TYPE_CHECKING:
     from suite.run.console.display import Display
@@ -182,11 +182,7 @@ class _Attempt:
                 path = log.with_name(f"{log.stem}-{number}{log.suffix}") if number else log
                 worker = stack.enter_context(WorkerProcess(path))
                 self._workers |= {one.name: worker for one in members}
-                self._ask(members[0], Host(cells={one.name: one.cell for one in members}, steps=group.stream_steps))
             for build in range(cell.builds):
-                if build and not on_drive:
-                    for members in processes:
-                        self._ask(members[0], Clear())
                 if not build or not on_drive:
                     self._build()
                 # every build starts with another order; on a drive, a block goes on where the one before ended
@@ -203,7 +199,7 @@ class _Attempt:
         """Build new instances of all systems, and warm them up."""
         for one in self._group.participants:
             self._tell(f"build {one.name}")
-            self._ask(one, Build(name=one.name))
+            self._ask(one, Build(name=one.name, cell=one.cell, steps=self._group.stream_steps))
         for one in self._group.participants:
             self._tell(f"warm up {one.name}")
             # caches fill without the MLPs too, in a fraction of the time

@@ -13,7 +13,7 @@ from suite.run.process import Limits
 from suite.run.turns import timing
 from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, who_takes_turns
 from suite.run.turns.timing import take_turns, time_group, times_of
-from suite.run.worker import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
+from suite.run.worker import Ack, Build, CellResult, RunSteps, StepTiming
 from tests.faults.cells import fake, tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
@@ -129,7 +129,8 @@ class Scene:
 
 class FakeWorker:
     def __init__(self, scene):
-        self._scene, self._request = scene, None
+        self._scene, self._request, self._names = scene, None, []
+        scene.hosts.append(self._names)
 
     def __enter__(self):
         return self
@@ -140,11 +141,10 @@ class FakeWorker:
     def ask(self, request):
         self._request = request
         match request:
-            case Host(cells=cells):
-                self._names = list(cells)
-                self._scene.hosts.append(self._names)
             case Build(name=name) | RunSteps(name=name):
                 self._scene.asked.append((type(request).__name__, name))
+                if name not in self._names:
+                    self._names.append(name)
 
     def answer(self, limits):
         match self._request:
@@ -152,7 +152,7 @@ class FakeWorker:
                 return CellResult(status=Status.CRASHED, reason=f"{name} fell")
             case RunSteps(name=name, steps=steps):
                 return StepTiming(seconds=steps * (2.0 if name == "freq_cache" else 1.0), wait_s=0.0, loss="0x1p-1")
-            case Host() | Build() | Clear():
+            case Build():
                 return Ack()
 
 
