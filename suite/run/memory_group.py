@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from suite.run.resources import GROUP_FILES, CgroupUnavailable, own_group, page_cache_bytes, runs
 
@@ -38,9 +39,9 @@ _REMEDY = {
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
-    """An empty group below this process's own, for it and the processes it starts after `enter`.
+    """An empty group below this process's own. This process is in it inside the context, and those that it starts there.
 
-    Leaving the context closes it.
+    Leaving the context removes it. If other processes are in it, it stays, for `remove_stale_groups`.
 
     Args:
         root: Folder of `proc` and `sys`.
@@ -49,7 +50,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         how: Kind of the group, as text for the record.
 
     Raises:
-        CgroupUnavailable: no group can be created here.
+        CgroupUnavailable: no group can be created here, or the kernel lets nobody in.
     """
 
     def __init__(self, *, root: Path = Path("/")) -> None:
@@ -73,14 +74,17 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         if self._version == 2 and leaf.exists():
             self._home = leaf
 
-    def enter(self) -> None:
-        """Move this process into the group; processes that it starts later are in it too.
-
-        Raises:
-            CgroupUnavailable: the kernel refuses it.
-        """
+    def __enter__(self) -> Self:
         with self._as_unavailable():
             self._write("cgroup.procs", os.getpid())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._peak_file is not None:
+            os.close(self._peak_file)
+        with suppress(OSError):
+            (self._home / "cgroup.procs").write_text(str(os.getpid()))
+            self._path.rmdir()
 
     def limit(self, limit_bytes: int) -> None:
         """Limit the group's memory, page cache included and without swap; waits for dirty pages to be written.
@@ -124,18 +128,6 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             if self._peak_file is None:
                 self._peak_file = os.open(self._path / self._files.peak, os.O_RDWR)
             os.write(self._peak_file, b"0")  # version 2 resets the peak for this descriptor only
-
-    def close(self) -> None:
-        """Leave the group and remove it. If other processes are in it, it stays, for `remove_stale_groups`."""
-        if self._peak_file is not None:
-            os.close(self._peak_file)
-            self._peak_file = None
-        with suppress(OSError):
-            (self._home / "cgroup.procs").write_text(str(os.getpid()))
-            self._path.rmdir()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _limit_1(self, limit_bytes: int) -> None:
         _patiently(lambda: self._write("memory.limit_in_bytes", limit_bytes))

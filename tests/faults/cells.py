@@ -66,6 +66,7 @@ def left(pids: Iterable[int]) -> list[int]:
 def needs_memory_groups() -> None:
     """Skip a test where no memory control group can be made."""
     try:
-        MemoryGroup().close()
+        with MemoryGroup():
+            pass
     except CgroupUnavailable as error:
         pytest.skip(str(error))

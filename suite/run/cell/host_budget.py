@@ -135,7 +135,6 @@ def host_budget(setup: CellSetup) -> Iterator[HostBudget | None]:
         yield None
         return
     with MemoryGroup() as group:
-        group.enter()
         yield HostBudget(setup, group)
 
 

@@ -72,19 +72,18 @@ def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):
     write(own, f"{NAME}/memory.usage_in_bytes", "900\n")
     write(own, f"{NAME}/memory.stat", "total_cache 500\ntotal_active_file 100\ntotal_inactive_file 200\n")
     write(own, f"{NAME}/memory.max_usage_in_bytes", "950\n")
-    group.enter()
-    group.limit(1000)
-    folder = own / NAME
-    assert (folder / "cgroup.procs").read_text() == str(os.getpid())
-    assert (folder / "memory.limit_in_bytes").read_text() == "1000"
-    assert (folder / "memory.memsw.limit_in_bytes").read_text() == "1000"
-    assert (group.how, group.usage_bytes, group.file_bytes, group.peak_bytes) == (
-        "memory control group, version 1",
-        900,
-        300,
-        950,
-    )
-    group.close()
+    with group:
+        group.limit(1000)
+        folder = own / NAME
+        assert (folder / "cgroup.procs").read_text() == str(os.getpid())
+        assert (folder / "memory.limit_in_bytes").read_text() == "1000"
+        assert (folder / "memory.memsw.limit_in_bytes").read_text() == "1000"
+        assert (group.how, group.usage_bytes, group.file_bytes, group.peak_bytes) == (
+            "memory control group, version 1",
+            900,
+            300,
+            950,
+        )
     assert (own / "cgroup.procs").read_text() == str(os.getpid())
 
 
@@ -95,12 +94,11 @@ def test_version_2_moves_its_neighbours_into_a_leaf_before_it_counts_below(versi
     write(top, f"{NAME}/memory.swap.max", "max")
     write(top, f"{NAME}/memory.current", "900\n")
     write(top, f"{NAME}/memory.stat", "file 500\nactive_file 100\ninactive_file 200\n")
-    group.enter()
-    group.limit(1000)
-    told = {name: (top / NAME / name).read_text() for name in ("memory.swap.max", "memory.max", "memory.high")}
-    assert told == {"memory.swap.max": "0", "memory.max": "1000", "memory.high": "max"}
-    assert (group.how, group.file_bytes, group.peak_bytes) == ("memory control group, version 2", 300, None)
-    group.close()
+    with group:
+        group.limit(1000)
+        told = {name: (top / NAME / name).read_text() for name in ("memory.swap.max", "memory.max", "memory.high")}
+        assert told == {"memory.swap.max": "0", "memory.max": "1000", "memory.high": "max"}
+        assert (group.how, group.file_bytes, group.peak_bytes) == ("memory control group, version 2", 300, None)
     assert (top / "embedding-suite-main/cgroup.procs").read_text() == str(os.getpid())
 
 
@@ -119,7 +117,7 @@ def test_group_of_systemd_is_left_alone_unless_it_is_delegated(version_2, monkey
     with pytest.raises(CgroupUnavailable, match=r"systemd owns .*; use `systemd-run --user --scope -p Delegate=yes"):
         MemoryGroup(root=version_2)
     monkeypatch.setattr(os, "getxattr", lambda path, name: b"1" if name == "user.delegate" else b"")
-    MemoryGroup(root=version_2).close()
+    MemoryGroup(root=version_2)
 
 
 def test_what_stands_against_a_group_is_told_with_a_remedy(version_1, monkeypatch):
@@ -170,7 +168,6 @@ def spawned(work, *arguments):
 
 def read_a_file_of_256_mib(pipe, folder):
     with MemoryGroup() as group:
-        group.enter()
         group.reset_peak()
         group.limit(group.usage_bytes + 64 * MIB)
         block = os.urandom(MIB)
@@ -184,7 +181,6 @@ def read_a_file_of_256_mib(pipe, folder):
 
 def take_256_mib(pipe):
     with MemoryGroup() as group:
-        group.enter()
         group.limit(group.usage_bytes + 64 * MIB)
         pipe.send(os.getpid())
         with mmap.mmap(-1, 256 * MIB) as memory:
