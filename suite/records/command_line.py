@@ -51,22 +51,16 @@ def parse_workloads(text: str, *, flag: str = "--workloads") -> tuple[str, ...]:
     Raises:
         BadOption: one is unknown, and the near ones are named, or its track is.
     """
-    names = [name for part in split_list(text) for name in (DATASETS if part == "all" else [_synthetic(part, flag)])]
-    if not names:
-        raise BadOption(f"{flag}: none named: give all, or some of {', '.join(SCHEMAS)}")
-    return tuple(dict.fromkeys(names))
-
-
-def _synthetic(name: str, flag: str) -> str:
-    """The name, checked."""
-    try:
-        dataset, _ = split_name(name)
-    except DataError as error:
-        raise BadOption(f"{flag}: {error}") from None
-    if dataset not in SCHEMAS:
-        hint = near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
-        raise BadOption(f"{flag}: unknown workload '{dataset}': {hint}")
-    return name
+    names = _all_or_named(text, flag, every=DATASETS, known=SCHEMAS)
+    for name in names:
+        try:
+            dataset, _ = split_name(name)
+        except DataError as error:
+            raise BadOption(f"{flag}: {error}") from None
+        if dataset not in SCHEMAS:
+            hint = near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
+            raise BadOption(f"{flag}: unknown workload '{dataset}': {hint}")
+    return names
 
 
 def parse_prepared(
@@ -78,7 +72,7 @@ def parse_prepared(
         BadOption: one is not there.
     """
     there = [*(name for name in SCHEMAS if name in folders), *sorted(name for name in folders if name not in SCHEMAS)]
-    names = [name for part in split_list(text) for name in (there if part == "all" else [part])]
+    names = _all_or_named(text, flag, every=there, known=there)
     for name in names:
         if name in folders:
             continue
@@ -91,8 +85,14 @@ def parse_prepared(
         raise BadOption(
             f"--data-dir: {data_dir} holds no {name}, only {', '.join(there)}{hint and '; ' + hint}. {make}"
         )
+    return names
+
+
+def _all_or_named(text: str, flag: str, *, every: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """The names of a list, each once, with `every` one for `all`."""
+    names = [name for part in split_list(text) for name in (every if part == "all" else [part])]
     if not names:
-        raise BadOption(f"{flag}: none named: give all, or some of {', '.join(there)}")
+        raise BadOption(f"{flag}: none named: give all, or some of {', '.join(known)}")
     return tuple(dict.fromkeys(names))
 
 

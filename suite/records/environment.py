@@ -140,10 +140,10 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
     return versions
 
 
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def cpu_model() -> str:
     """Model name of the CPU; its architecture where the kernel tells no name (many ARM machines)."""
     with suppress(OSError):
-        for line in cpuinfo.read_text(errors="replace").splitlines():
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name" and value.strip():
                 return " ".join(value.split())

@@ -95,7 +95,7 @@ class RecordGroup:
             found[record.cell.system].append(record)
         return {
             name: tuple(sorted(found[name], key=lambda record: record.cell.round))
-            for name in sorted(found, key=lambda name: (base_name(name) != REFERENCE, not is_baseline(name), name))
+            for name in sorted(found, key=lambda name: (*precedence(name), name))
         }
 
 
@@ -133,6 +133,11 @@ def base_name(system: str) -> str:
 def is_baseline(system: str) -> bool:
     """Whether a system keeps everything on the device, so that others are measured against it."""
     return base_name(system) in (BASELINE, IN_RAM)
+
+
+def precedence(system: str) -> tuple[bool, bool]:
+    """Sort key that puts `reference`, then the baseline, first."""
+    return base_name(system) != REFERENCE, not is_baseline(system)
 
 
 NOTE = (

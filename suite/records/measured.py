@@ -258,13 +258,17 @@ class DriveTraffic(Model):
     """Rows that the system asked its file for; None: it does not know."""
 
 
+Isolation = Literal["one process", "own process", "two by two", "alone"]
+"""Where a system took turns: with all others, in a process of its own beside theirs, with the baseline alone, or by
+itself."""
+
+
 class Turns(Model):
     """A system's times from a contest: systems train the same batches in turns, a few steps each."""
 
     contest: str
     """Equal for the systems that took turns with each other."""
-    way: Literal["one process", "own process", "two by two", "alone"]
-    """With all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
+    way: Isolation
     steps: AtLeastOne
     """Steps per turn."""
     system_s: Times

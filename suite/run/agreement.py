@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from suite.records.groups import REFERENCE, base_name, is_baseline
+from suite.records.groups import REFERENCE, precedence
 from suite.records.record import Cell, Check, Record, Status, Verification
 from suite.records.store import write_atomically
 
@@ -61,10 +61,8 @@ _BATCHES = 4
 _TRAINED = 0.75
 """Share of a table's sample that comes from trained batches, if they have as many rows."""
 
-Ids = dict[str, npt.NDArray[np.int64]]
 
-
-def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
+def sampled_ids(workload: Workload, *, steps: int, seed: int) -> dict[str, npt.NDArray[np.int64]]:
     """Sampled row ids by table: `ROWS` in all, or all rows if there are fewer.
 
     Tables have equal shares, and the unused share of a small one goes to the others. Most rows of a share are from
@@ -78,7 +76,7 @@ def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
         for name, ids in seen.items():
             ids.append(np.unique(features[name].values().numpy()))
     sizes = [rows for _, rows in workload.tables]
-    found: Ids = {}
+    found: dict[str, npt.NDArray[np.int64]] = {}
     for (name, rows), share in zip(workload.tables, _shares(sizes), strict=True):
         candidates = np.unique(np.concatenate(seen[name]))
         count = min(candidates.size, round(_TRAINED * share))
@@ -164,7 +162,7 @@ def compared(records: Sequence[Record], out: Path) -> list[Record]:
         and record.measurement.exact
     ]
     rows = {record.key: found for record in exact if (found := _read(path_of(out, record.key))) is not None}
-    able = sorted((record for record in exact if record.key in rows), key=_rank)
+    able = sorted((record for record in exact if record.key in rows), key=lambda record: precedence(record.cell.system))
     checked_with = {check.name for record in exact for check in _checks(record, _NAME)}
     changed = []
     for record in exact:
@@ -256,11 +254,6 @@ def _checks(record: Record, prefix: str) -> list[Check]:
     """The checks of a record whose names begin so."""
     checks = record.verification.checks if record.verification is not None else ()
     return [check for check in checks if check.name.startswith(prefix)]
-
-
-def _rank(record: Record) -> int:
-    """Sort key that puts `reference`, then the baseline, first."""
-    return 0 if base_name(record.cell.system) == REFERENCE else 1 if is_baseline(record.cell.system) else 2
 
 
 def _read(path: Path) -> Rows | None:

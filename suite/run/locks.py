@@ -142,7 +142,9 @@ def remove_stale() -> list[Path]:
     removed = []
     parent = _parent()
     with locked(parent / _LOCK, wait=True):
-        for folder in sorted(path for path in parent.iterdir() if _made_here(path)):
+        for folder in sorted(parent.iterdir()):
+            if not _NAME.fullmatch(folder.name) or not stat.S_ISDIR(folder.lstat().st_mode):
+                continue  # made by others, or a link
             try:
                 held = locked(folder / _LOCK)
             except BlockingIOError:  # it is in use
@@ -152,11 +154,6 @@ def remove_stale() -> list[Path]:
             if not folder.exists():
                 removed.append(folder)
     return removed
-
-
-def _made_here(path: Path) -> bool:
-    """Whether `cell_directory` made a folder: it has such a name and is not a link."""
-    return _NAME.fullmatch(path.name) is not None and stat.S_ISDIR(path.lstat().st_mode)
 
 
 def free_bytes() -> tuple[Path, int]:

@@ -39,7 +39,7 @@ _REMEDY = {
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
-    """An empty group below this process's own. This process is in it inside the context, and those that it starts there.
+    """A group below this process's own, which holds it within the context, and the processes that it starts there.
 
     Leaving the context removes it. If other processes are in it, it stays, for `remove_stale_groups`.
 

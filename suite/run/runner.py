@@ -69,13 +69,11 @@ class Runner:
         found, self._problems = self._store.load_all()
         self._newest = max((record.order for record in found), default=0)
         planned = {self._key(cell): cell for cell in cells}
-        # take the planned cell: data directory and code digest are never read from a record
+        # take the planned cell: the data directory is never read from a record
         self._records = {
-            record.key: record.model_copy(update={"cell": cell})
+            record.key: record.model_copy(update={"cell": planned[record.key]})
             for record in found
-            if (cell := planned.get(record.key)) is not None
-            and record.cell.identity() == cell.identity()
-            and record.status is not Status.INTERRUPTED
+            if record.key in planned and record.status is not Status.INTERRUPTED
         }
         self.interrupted = False
 

@@ -17,7 +17,6 @@ from suite.records.record import Check, Verification
 from suite.run.cell.feed import Feed, in_process
 from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from systems.contract import (
-    Budget,
     CacheRatio,
     EmbeddingSystem,
     HostBytes,
@@ -114,19 +113,16 @@ def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -
     if kind is OptimizerKind.SGD:  # bags of a hundred ids, or products of a thousand columns, would diverge to NaN
         lr *= workload.batch_size * len(tables) / workload.batch_lookups * min(1.0, WIDE / dim)
         lr = 2.0 ** math.floor(math.log2(lr))  # a power of two, exact: fbgemm before 1.8 rounds the product
+    budget = spec.budget
+    over_ram = isinstance(budget, HostBytes) and budget.device_bytes is not None  # slots above a level of RAM
     return replace(
         spec,
         tables=tables,
         optimizer=SparseOptimizer(kind=kind, lr=lr, eps=max(spec.optimizer.eps, MIN_EPS.get(kind, 0.0))),
-        budget=CacheRatio(ratio=CACHE_RATIO, ram_ratio=CACHE_RATIO if _has_levels(spec.budget) else 0.0),
+        budget=CacheRatio(ratio=CACHE_RATIO, ram_ratio=CACHE_RATIO if over_ram else 0.0),
         batch_lookups=4 * workload.batch_lookups,
         frequencies=workload.frequencies(),
     )
-
-
-def _has_levels(budget: Budget) -> bool:
-    """Whether a part of the memory for rows on a drive plays a device, and the rest is a level of RAM."""
-    return isinstance(budget, HostBytes) and budget.device_bytes is not None
 
 
 def _checks(

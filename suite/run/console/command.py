@@ -1,7 +1,6 @@
 """The command line of `run_bench.py`."""
 
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -63,7 +62,7 @@ def run(
         device, why = choose_device(Device.CPU if on_cpu else options.device)
         cells, notes = plan_cells(options, device=device, host_bytes=available_host_bytes())
     choice = Choice.FRESH if fresh else Choice.ONLY_FAILED if only_failed else Choice.RESUME
-    environment = capture(threads=len(os.sched_getaffinity(0)))
+    environment = capture()
     runner = Runner(cells, out=out, environment=environment, choice=choice, timeout_s=timeout)
     if dry_run:
         show_plan(ShownConsole(), cells, runner, notes=[why, *notes])

@@ -1,7 +1,6 @@
 """Display of a run's progress: lines of text, with a live status in a terminal."""
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Self, TextIO
@@ -23,17 +22,15 @@ class Display(AbstractContextManager["Display"]):
 
     Args:
         stream: Where the lines go; None: standard output.
-        clock: Returns seconds, as `time.monotonic` does.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._console = ShownConsole(file=stream, highlight=False, soft_wrap=True)
         # twice a second: the display must not take CPU time from the measured process
         live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._status = self._console.status("", refresh_per_second=2) if live else None
         self._place = ""
-        self._run_start = self._start = self._last_line = clock()
+        self._run_start = self._start = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -48,19 +45,19 @@ class Display(AbstractContextManager["Display"]):
 
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
-        self._run_start = self._clock()
+        self._run_start = time.monotonic()
         self._show(f"{cells} cells" + (f", {done_already} of them done already" if done_already else ""))
 
     def started(self, place: str) -> None:
         """A cell, or the timing of systems in alternation, begins; `place` stands before all that is shown of it."""
-        self._place, self._start = place, self._clock()
+        self._place, self._start = place, time.monotonic()
         self._show_current("started")
 
     def progress(self, progress: Progress) -> None:
         """Progress of the current cell, or of the timing; `steps` is 0 if it is unknown."""
-        if self._status is not None or self._clock() - self._last_line >= PROGRESS_EVERY_S:
+        if self._status is not None or time.monotonic() - self._last_line >= PROGRESS_EVERY_S:
             count = f" {progress.step}/{progress.steps}" if progress.steps else ""
-            elapsed = clock_text(self._clock() - self._run_start)
+            elapsed = clock_text(time.monotonic() - self._run_start)
             self._show_current(f"{progress.phase}{count} (elapsed {elapsed})")
 
     def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
@@ -72,11 +69,11 @@ class Display(AbstractContextManager["Display"]):
 
     def turns_finished(self) -> None:
         """The timing has ended: every system has finished its turns, or failed."""
-        self._show(f"{self._place}: done in {clock_text(self._clock() - self._start)}", "green")
+        self._show(f"{self._place}: done in {clock_text(time.monotonic() - self._start)}", "green")
 
     def run_finished(self) -> None:
         """The run has ended."""
-        self._show(f"finished in {clock_text(self._clock() - self._run_start)}")
+        self._show(f"finished in {clock_text(time.monotonic() - self._run_start)}")
 
     def note(self, text: str) -> None:
         """Show information."""
@@ -94,7 +91,7 @@ class Display(AbstractContextManager["Display"]):
                 self._status.update(Text(f"{self._place}: {what}"))
 
     def _show(self, line: str, style: str = "") -> None:
-        self._last_line = self._clock()
+        self._last_line = time.monotonic()
         with only_shown():
             self._console.print(Text(line, style=style))
 

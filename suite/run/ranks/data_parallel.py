@@ -27,13 +27,6 @@ from workloads.batch import Batch, Workload
 Value = TypeVar("Value")
 
 
-def mean(value: float) -> float:
-    """Mean of the values of all ranks."""
-    total = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(total)
-    return float(total) / dist.get_world_size()
-
-
 def gathered(tensor: Tensor) -> Tensor:
     """Concatenation of the tensors of all ranks, all of one shape, in order of rank, along the first dimension."""
     parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
@@ -92,7 +85,9 @@ class RankTrainer(Trainer):
     def run(self, steps: int, **options: Any) -> StepsRun:  # noqa: ANN401 - those of `Trainer.run`
         """Train `steps` more steps."""
         found = super().run(steps, **options)
-        return replace(found, loss=mean(found.loss))
+        losses = torch.tensor(found.loss, dtype=torch.float64)
+        dist.all_reduce(losses)
+        return replace(found, loss=float(losses) / dist.get_world_size())
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one whole batch, `[batch]`, in evaluation mode; no row changes. Collective."""

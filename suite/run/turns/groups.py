@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from suite.records.groups import is_baseline
+from suite.records.measured import Isolation
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.records.scales import LEAD_STEPS
 
@@ -15,8 +16,6 @@ BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
 LONG_TURN = 8
 """Steps of a turn of systems with background threads, on a CPU: only a small part of their work delays others."""
-
-Isolation = Literal["one process", "own process", "two by two", "alone"]
 
 
 class MemoryNeed(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from suite.records.measured import DriveTraffic, Turns
+from suite.records.measured import DriveTraffic, Isolation, Turns
 from suite.records.record import Check, Record, Status, Verification
 from suite.records.scales import LEAD_STEPS
 from suite.run.agreement import same_arithmetic
@@ -25,7 +25,6 @@ from suite.run.process import Limits, OnProgress, WorkerProcess, limits_of, not_
 from suite.run.resources import available_host_bytes
 from suite.run.turns.groups import (
     BASELINE_REPEAT,
-    Isolation,
     MemoryNeed,
     Participant,
     TimingGroup,

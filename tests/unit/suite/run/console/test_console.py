@@ -5,6 +5,7 @@ import io
 import pytest
 
 from suite.records.record import Status
+from suite.run.console import display as display_module
 from suite.run.console.display import Display
 from suite.run.worker import Progress
 
@@ -22,10 +23,11 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(stream: io.StringIO) -> str:
+def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run of three cells of which one has its record already: one ends ok, one runs out of memory; then turns."""
     clock = FakeClock()
-    with Display(stream, clock=clock) as display:
+    monkeypatch.setattr(display_module.time, "monotonic", clock)
+    with Display(stream) as display:
         display.run_started(3, 1)
         display.note("data is synthetic")
         display.started("[2/3] cache[policy=lfu] x avazu")
@@ -45,8 +47,8 @@ def shown(stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_log_tells_the_run_in_lines() -> None:
-    assert shown(io.StringIO()).splitlines() == [
+def test_log_tells_the_run_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(io.StringIO(), monkeypatch).splitlines() == [
         "3 cells, 1 of them done already",
         "note: data is synthetic",
         "[2/3] cache[policy=lfu] x avazu: started",
@@ -68,7 +70,7 @@ def test_log_tells_the_run_in_lines() -> None:
 def test_terminal_lists_finished_cells_above_a_status_and_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    text = shown(Terminal())
+    text = shown(Terminal(), monkeypatch)
     for line in ("[2/3] cache[policy=lfu] x avazu: ok in 0:00:40, 12.3 it/s, AUROC 0.78", "needs 17 GB, has 16 GB"):
         assert line in text
     assert "started\n" not in text
