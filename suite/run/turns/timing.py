@@ -7,11 +7,11 @@ that hold the systems are `suite.run.turns.host`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel
 
@@ -45,23 +45,33 @@ Series = list[list[StepTiming]]
 """Turns by build."""
 
 
+class BuildTurns(NamedTuple):
+    """All turns of one build, by participant name: of the whole step, and of the embedding step alone."""
+
+    whole: dict[str, list[StepTiming]]
+    embeddings: dict[str, list[StepTiming]]
+
+
 @dataclass
 class GroupTimes:
     """Result of a timing group.
 
     Attributes:
-        series: Turns by name, of participants that finished.
-        embeddings: The same for turns without the MLPs.
+        builds: Turns of participants that finished, of every build whose turns were all taken.
         own_process: Names of participants that finished in a process of their own.
         failed: Failures by name, of the other participants.
-        interrupted: Ctrl-C came before the last build; the series have the builds before that.
+        interrupted: Ctrl-C came before the last build.
     """
 
-    series: dict[str, Series] = field(default_factory=dict)
-    embeddings: dict[str, Series] = field(default_factory=dict)
+    builds: list[BuildTurns] = field(default_factory=list)
     own_process: set[str] = field(default_factory=set)
     failed: dict[str, CellResult] = field(default_factory=dict)
     interrupted: bool = False
+
+    def series(self, name: str) -> tuple[Series, Series]:
+        """Turns of a participant: of the whole step, and of the embedding step alone; empty if it did not finish."""
+        builds = [build for build in self.builds if name in build.whole]
+        return [build.whole[name] for build in builds], [build.embeddings[name] for build in builds]
 
 
 def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
@@ -114,14 +124,13 @@ def time_group(
     """
     failed: dict[str, CellResult] = {}
     while group.participants:
-        attempt = _Attempt(group, limits, on_progress)
-        interrupted = False
+        times = GroupTimes(own_process={one.name for one in group.participants if one.own_process}, failed=failed)
         try:
-            attempt.run(log)
+            _Attempt(group, limits, on_progress, times.builds).run(log)
         except KeyboardInterrupt:
-            if not attempt.finished:
+            if not times.builds:
                 raise
-            interrupted = True
+            times.interrupted = True
         except _Failure as failure:
             gone = failure.participant
             if gone.own_process or len(group.participants) == 1:
@@ -133,12 +142,7 @@ def time_group(
             group = replace(group, participants=tuple(left))
             log = log.with_name(f"{log.stem}-again{log.suffix}")
             continue
-        own_process = {one.name for one in group.participants if one.own_process}
-        series, embeddings = (
-            {name: builds[: attempt.finished] for name, builds in taken.items()}
-            for taken in (attempt.series, attempt.embeddings)
-        )
-        return GroupTimes(series, embeddings, own_process, failed, interrupted)
+        return times
     return GroupTimes(failed=failed)
 
 
@@ -152,17 +156,14 @@ class _Failure(Exception):
 
 
 class _Attempt:
-    """One attempt to time all participants; its series are those of `GroupTimes`."""
+    """One attempt to time all participants; `builds` gets the turns of each build once all are taken."""
 
-    def __init__(self, group: TimingGroup, limits: Limits, on_progress: OnProgress) -> None:
+    def __init__(self, group: TimingGroup, limits: Limits, on_progress: OnProgress, builds: list[BuildTurns]) -> None:
         self._group = group
         self._limits = limits
         self._on_progress = on_progress
         self._cell = group.participants[0].cell
-        self.series: dict[str, Series] = {one.name: [] for one in group.participants}
-        self.embeddings: dict[str, Series] = {name: [] for name in self.series}
-        self.finished = 0
-        """Builds whose turns were all taken."""
+        self._builds = builds
         self._workers: dict[str, WorkerProcess] = {}
         self._done = 0
 
@@ -186,13 +187,9 @@ class _Attempt:
                     self._build()
                 # every build starts with another order; on a drive, a block goes on where the one before ended
                 first = build * group.turns if on_drive else build
-                for series in (self.series, self.embeddings):
-                    for name in series:
-                        series[name].append([])
-                    for turn in range(first, first + group.turns):
-                        for place in orders[turn % len(orders)]:
-                            self._take_turn(group.participants[place], series)
-                self.finished += 1
+                turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
+                whole, embeddings = (self._take_turns(turns, embeddings_only=only) for only in (False, True))
+                self._builds.append(BuildTurns(whole, embeddings))
 
     def _build(self) -> None:
         """Build new instances of all systems, and warm them up."""
@@ -204,14 +201,18 @@ class _Attempt:
             # caches fill without the MLPs too, in a fraction of the time
             self._ask(one, RunSteps(name=one.name, steps=self._cell.warmup_steps, embeddings_only=True))
 
-    def _take_turn(self, one: Participant, series: dict[str, Series]) -> None:
-        self._tell(one.name)
-        embeddings_only = series is self.embeddings
-        turn = RunSteps(name=one.name, steps=self._group.steps, lead_steps=LEAD_STEPS, embeddings_only=embeddings_only)
-        taken = self._ask(one, turn)
-        assert taken is not None
-        series[one.name][-1].append(taken)
-        self._done += 1
+    def _take_turns(self, turns: Iterable[Sequence[int]], *, embeddings_only: bool) -> dict[str, list[StepTiming]]:
+        """Let the participants train in the order of each turn, which has their places in the group."""
+        participants, steps = self._group.participants, self._group.steps
+        found: dict[str, list[StepTiming]] = {one.name: [] for one in participants}
+        for one in (participants[place] for order in turns for place in order):
+            self._tell(one.name)
+            turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=embeddings_only)
+            taken = self._ask(one, turn)
+            assert taken is not None
+            found[one.name].append(taken)
+            self._done += 1
+        return found
 
     def _ask(self, one: Participant, request: BaseModel) -> StepTiming | None:
         """Send a request. Returns the timing of `RunSteps`, None for other requests.
@@ -241,13 +242,12 @@ def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[s
         name, beside = one.name, again if one is baseline else first
         if name == again:
             continue
-        if name not in result.series:
+        if name in result.failed:
             found[name] = result.failed[name]
             continue
-        ours, theirs = result.series[name], result.series.get(beside)
-        alone, alone_beside = result.embeddings.get(name, []), result.embeddings.get(beside, [])
-        compared = theirs is not None and baseline is not None and same_arithmetic(one.record, baseline.record)
-        if compared and (turn := _first_difference(ours, theirs or []) or _first_difference(alone, alone_beside)):
+        (ours, alone), (theirs, alone_beside) = result.series(name), result.series(beside)
+        compared = bool(theirs) and baseline is not None and same_arithmetic(one.record, baseline.record)
+        if compared and (turn := _first_difference(ours, theirs) or _first_difference(alone, alone_beside)):
             found[name] = CellResult(
                 status=Status.WRONG_ANSWER,
                 reason=f"at the end of turn {turn} its loss differs from {first}'s on the same batches, though both "
@@ -260,8 +260,8 @@ def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[s
             way=way,
             steps=group.steps,
             system_s=_seconds(ours),
-            baseline=None if theirs is None else first,
-            baseline_s=None if theirs is None else _seconds(theirs),
+            baseline=first if theirs else None,
+            baseline_s=_seconds(theirs) or None,
             losses="equal" if compared else "not compared",
             data_wait_s=sum(turn.wait_s for build in ours for turn in build),
             drive=_traffic(ours, LEAD_STEPS + group.steps),
