@@ -6,6 +6,8 @@ file is loaded; units end the field names.
 
 import enum
 import hashlib
+import math
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, Literal, Self
@@ -154,6 +156,15 @@ class Check(Model):
     tolerance: float
     """0 demands bitwise equality."""
     detail: str = ""
+
+    @classmethod
+    def of(cls, name: str, difference: float, allowed: float, *, detail: str = "") -> Self:
+        """Check that a difference, which may be NaN or infinite, is at most `allowed`; `detail` is of a failure."""
+        # a NaN must fail, and JSON has neither NaN nor infinity
+        shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
+        passed = shown <= allowed
+        said = "" if passed else detail or f"differs by {difference:.3g}, allowed {allowed:.3g}"
+        return cls(name=name, passed=passed, max_difference=shown, tolerance=allowed, detail=said)
 
 
 class Verification(Model):
@@ -312,6 +323,14 @@ class Record(Model):
     def lacks_turns(self) -> bool:
         """Whether turns of a build are missing: none were taken, or they were interrupted."""
         return self.turns is None or len(self.turns.system_s) < self.cell.builds
+
+    def checked(self, checks: tuple[Check, ...], *, phase: str, reason: str) -> Self:
+        """The record with these checks; if one failed, a `wrong_answer` of which nothing else is kept."""
+        found = Verification(checks=checks)
+        if found.passed:
+            return self.model_copy(update={"verification": found})
+        wrong = {"status": Status.WRONG_ANSWER, "reason": reason, "phase": phase, "measurement": None, "turns": None}
+        return self.model_copy(update={"verification": found, **wrong})
 
     @property
     def on_virtual_device(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import logging
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from suite.records.groups import REFERENCE, precedence
-from suite.records.record import Cell, Check, Record, Status, Verification
+from suite.records.record import Cell, Check, Record, Status
 from suite.records.store import write_atomically
 
 if TYPE_CHECKING:  # the parent process compares rows without importing torch
@@ -232,22 +231,11 @@ def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
     on_device = _ALLOWED_ON_CUDA if record.cell.device == "cuda" else 0.0
     allowed = 0.0 if bitwise else max(_ALLOWED if summed else _ALLOWED_EACH, on_device)
     difference, where = largest_difference(rows[record.key], rows[anchor.key], bitwise=bitwise)
-    passed = difference <= allowed
     relative = "" if bitwise else " of what training changed in it"
-    check = Check(
-        name=_NAME + anchor.cell.system,
-        passed=passed,
-        max_difference=min(difference, sys.float_info.max),  # JSON has no infinity
-        tolerance=allowed,
-        detail="" if passed else f"{where}: differs by {difference:.3g}{relative}, allowed {allowed:g}",
-    )
+    failure = f"{where}: differs by {difference:.3g}{relative}, allowed {allowed:g}"
+    check = Check.of(_NAME + anchor.cell.system, difference, allowed, detail=failure)
     earlier = [one for one in _checks(record, "") if not one.name.startswith(_NAME)]
-    update: dict[str, Any] = {"verification": Verification(checks=(*earlier, check))}
-    if not passed:
-        reason = f"{check.detail}, beside {anchor.cell.system}"
-        failed = {"status": Status.WRONG_ANSWER, "reason": reason, "phase": "rows", "measurement": None, "turns": None}
-        update |= failed
-    return record.model_copy(update=update)
+    return record.checked((*earlier, check), phase="rows", reason=f"{failure}, beside {anchor.cell.system}")
 
 
 def _checks(record: Record, prefix: str) -> list[Check]:

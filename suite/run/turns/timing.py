@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel
 
 from suite.records.measured import DriveTraffic, Isolation, Turns
-from suite.records.record import Check, Record, Status, Verification
+from suite.records.record import Check, Record, Status
 from suite.records.scales import LEAD_STEPS
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, interference
@@ -294,12 +294,10 @@ def _with(times: Turns | CellResult, record: Record) -> Record:
     """The record with its times, or the status of the failure."""
     if isinstance(times, Turns):
         return record.model_copy(update={"turns": times})
-    failed: dict[str, object] = {"status": times.status, "reason": times.reason, "phase": "turns"}
     if times.status is Status.WRONG_ANSWER and record.verification is not None:
-        differs = Check(name="turns: losses", passed=False, max_difference=1.0, tolerance=0.0, detail=times.reason)
-        failed["verification"] = Verification(checks=(*record.verification.checks, differs))
-        failed["measurement"] = None
-    return record.model_copy(update=failed)
+        differs = Check.of("turns: losses", 1.0, 0.0, detail=times.reason)
+        return record.checked((*record.verification.checks, differs), phase="turns", reason=times.reason)
+    return record.model_copy(update={"status": times.status, "reason": times.reason, "phase": "turns"})
 
 
 def _traffic(series: Series, steps: int) -> DriveTraffic | None:
