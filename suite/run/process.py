@@ -152,18 +152,17 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
 
         Wall time counts from the first request, silence from this call or the last message.
         """
-        heard, skipped = time.monotonic(), False
+        heard = time.monotonic()
         while True:
             while (answer := self._next_line()) is not None:
                 if not isinstance(answer, Progress):
                     return answer
                 self.phase = answer.phase
                 on_progress(answer)
-                heard, skipped = time.monotonic(), False
+                heard = time.monotonic()
             # waiting messages are read before limits are checked: this process may have been stopped meanwhile
-            skipped = not skipped and bool(select.select([self._messages], [], [], 0)[0])
-            broken = None if skipped else self._broken_limit(limits, heard)
-            if broken is not None:
+            waiting = select.select([self._messages], [], [], 0)[0]
+            if not waiting and (broken := self._broken_limit(limits, heard)):
                 return broken
             # checked first: its last message is in the pipe by then. An orphan may hold the pipe open.
             ended = self.wait() is not None

@@ -124,9 +124,6 @@ class Runner:
         """Records of those cells that have one."""
         return [self._records[key] for cell in cells if (key := self._key(cell)) in self._records]
 
-    def _log(self, name: str) -> Path:
-        return self._out / "logs" / f"{name}.log"
-
     def _remove_stale(self, display: Display) -> None:
         """Remove directories and control groups of killed cells, and warn of records that cannot be read."""
         for problem in self._problems:
@@ -175,7 +172,7 @@ class Runner:
 
     def _run_one(self, cell: Cell, display: Display) -> None:
         key = self._key(cell)
-        log = self._log(key)
+        log = self._out / "logs" / f"{key}.log"
         display.started(f"[{1 + self._cells.index(cell)}/{len(self._cells)}] {cell.label}")
         started = self._now()
         try:
@@ -210,7 +207,7 @@ class Runner:
     def _take_turns(self, records: Sequence[Record], display: Display) -> None:
         """Time the systems of one setting and round; their records get times."""
         cell = records[0].cell
-        log = self._log(f"turns-{cell.setting}-r{cell.round}")
+        log = self._out / "logs" / f"turns-{cell.setting}-r{cell.round}.log"
         logs = log.with_name(f"{log.stem}*{log.suffix}")  # one per timing worker
         for record in take_turns(records, log, display=display, timeout_s=self._timeout_s):
             self._records[record.key] = record
