@@ -20,11 +20,11 @@ PREFIX = "embedding-suite-"
 """Prefix of the names of our groups; the PID of the process that made the group follows."""
 _LEAF = f"{PREFIX}main"
 """Child group for a group's own processes, version 2: a group may have processes or child groups, not both."""
-_ATTEMPTS = 5
-_PAUSE_S = 0.01
 _POLL_S = 0.25
 _PATIENCE_S = 30.0
 """Seconds to wait for dirty pages to be written to the drive before they can be reclaimed."""
+_EMPTY_S = 0.5
+"""Seconds to wait for a group to be without processes, of which one may be started at any time."""
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes that systemd sets on the folder of a delegated group."""
 
@@ -130,9 +130,9 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             os.write(self._peak_file, b"0")  # version 2 resets the peak for this descriptor only
 
     def _limit_1(self, limit_bytes: int) -> None:
-        _patiently(lambda: self._write("memory.limit_in_bytes", limit_bytes))
+        _patiently(lambda: self._write("memory.limit_in_bytes", limit_bytes), _PATIENCE_S)
         if (self._path / "memory.memsw.limit_in_bytes").exists():  # memory with swap: never the smaller limit
-            _patiently(lambda: self._write("memory.memsw.limit_in_bytes", limit_bytes))
+            _patiently(lambda: self._write("memory.memsw.limit_in_bytes", limit_bytes), _PATIENCE_S)
 
     def _limit_2(self, limit_bytes: int) -> None:
         def make_room() -> None:
@@ -144,7 +144,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             self._write("memory.swap.max", 0)
         # a `memory.max` below the usage would kill the process; `memory.high` only reclaims pages
         try:
-            _patiently(make_room)
+            _patiently(make_room, _PATIENCE_S)
             self._write("memory.max", limit_bytes)
         finally:
             self._write("memory.high", "max")
@@ -157,20 +157,16 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             raise CgroupUnavailable(why, self._remedy)
         if "memory" in (base / "cgroup.subtree_control").read_text().split():
             return
-        for attempt in range(_ATTEMPTS):
+
+        def count() -> None:
             if (base / "cgroup.events").exists():  # not the root group
                 (base / _LEAF).mkdir(exist_ok=True)
                 for pid in (base / "cgroup.procs").read_text().split():
                     with suppress(ProcessLookupError):
                         (base / _LEAF / "cgroup.procs").write_text(pid)
-            try:
-                (base / "cgroup.subtree_control").write_text("+memory")
-            except OSError as error:  # a process was started meanwhile
-                if error.errno != errno.EBUSY or attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(_PAUSE_S)
-            else:
-                return
+            (base / "cgroup.subtree_control").write_text("+memory")
+
+        _patiently(count, _EMPTY_S)
 
     @contextmanager
     def _as_unavailable(self) -> Iterator[None]:
@@ -224,9 +220,9 @@ def _is_delegated(own: Path) -> bool:
     return False
 
 
-def _patiently(write: Callable[[], None]) -> None:
-    """Repeat a write while the kernel returns EBUSY, for at most `_PATIENCE_S`."""
-    deadline = time.monotonic() + _PATIENCE_S
+def _patiently(write: Callable[[], None], seconds: float) -> None:
+    """Repeat a write while the kernel returns EBUSY, for so many seconds at most."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return write()

@@ -69,7 +69,9 @@ class HostBudget:
         for path in Path(tempfile.gettempdir()).rglob("*"):
             with suppress(FileNotFoundError):  # RocksDB removes files at any time
                 if path.is_file() and path.stat().st_size:
-                    _drop(path)
+                    with path.open("rb") as file:
+                        os.fsync(file)
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self._group.limit(self._limit)
         self._group.reset_peak()
         if frequent is not None:
@@ -175,9 +177,3 @@ def return_freed_memory() -> None:
         set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
         set_option(_TRIM_THRESHOLD, 8 * _LARGE_BYTES)
         set_option(_MOST_ARENAS, 2)
-
-
-def _drop(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file)
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

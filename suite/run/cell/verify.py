@@ -7,6 +7,7 @@ also for cells that train with SGD: SGD barely changes the loss, so it is a weak
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -99,10 +100,9 @@ def verify(
         if system.support(shrunk).verdict is not Verdict.YES:
             continue
         ours = _checks(system, spec=shrunk, workload=small, seed=seed, bitwise=bitwise)
-        for found in (ours, further(shrunk, small)):
-            for check in found:
-                checks.append(check)
-                beat()
+        for check in chain(ours, further(shrunk, small)):
+            checks.append(check)
+            beat()
     return Verification(checks=tuple(checks))
 
 
