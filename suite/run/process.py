@@ -63,18 +63,17 @@ class Ended:
 
 
 def run_in_process(request: RunCell, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Ended:
-    """Run a cell in a process of its own. On Ctrl-C its status is `interrupted`.
-
-    Raises:
-        OSError: the process, log or temporary directory could not be created.
-    """
+    """Run a cell in a process of its own. On Ctrl-C its status is `interrupted`."""
     started = time.monotonic()
-    with WorkerProcess(log) as mine:
-        try:
-            mine.ask(request)
-            answer = mine.answer(limits, on_progress)
-        except KeyboardInterrupt:
-            answer = CellResult(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
+    try:
+        with WorkerProcess(log) as mine:
+            try:
+                mine.ask(request)
+                answer = mine.answer(limits, on_progress)
+            except KeyboardInterrupt:
+                answer = CellResult(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
+    except OSError as error:
+        return Ended(not_started(error), "start", 0.0)
     assert isinstance(answer, CellResult)
     return Ended(answer, mine.phase, time.monotonic() - started)
 

@@ -20,7 +20,7 @@ from suite.records.store import RecordStore, StoreError
 from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on, remove_stale
 from suite.run.memory_group import remove_stale_groups
-from suite.run.process import Ended, limits_of, not_started, run_in_process
+from suite.run.process import Ended, limits_of, run_in_process
 from suite.run.turns.groups import who_takes_turns
 from suite.run.turns.timing import take_turns
 from suite.run.worker import RunCell
@@ -175,15 +175,12 @@ class Runner:
         log = self._out / "logs" / f"{key}.log"
         display.started(f"[{1 + self._cells.index(cell)}/{len(self._cells)}] {cell.label}")
         started = self._now()
-        try:
-            ended = run_in_process(
-                RunCell(cell=cell, rows=path_of(self._out, key).absolute(), optima=(self._out / "optima").absolute()),
-                limits=limits_of(cell, timeout_s=self._timeout_s),
-                log=log,
-                on_progress=display.progress,
-            )
-        except OSError as error:  # a full disk under the log, or no process: only this cell fails
-            ended = Ended(not_started(error), "start", 0.0)
+        ended = run_in_process(
+            RunCell(cell=cell, rows=path_of(self._out, key).absolute(), optima=(self._out / "optima").absolute()),
+            limits=limits_of(cell, timeout_s=self._timeout_s),
+            log=log,
+            on_progress=display.progress,
+        )
         record = self._record(cell, ended, started)
         if record.status is Status.INTERRUPTED and key in self._records:
             raise KeyboardInterrupt  # keep the earlier record

@@ -70,8 +70,6 @@ class Workers:
         log.write_text("what the worker printed")
         on_progress(Progress(phase="train", step=1, steps=2))
         outcome = self.outcomes.get(cell.system, Status.OK)
-        if isinstance(outcome, Exception):
-            raise outcome
         if outcome is Status.OK:
             horizon = {"first_step": cell.steps - cell.counted_steps, "steps": cell.counted_steps}
             found = CellResult(

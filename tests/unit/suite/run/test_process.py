@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from suite.records.record import Status
-from suite.run import forkserver, resources
+from suite.run import forkserver, process, resources
 from suite.run.forkserver import Forkserver
 from suite.run.process import Limits, WorkerProcess
 from suite.run.resources import runs
@@ -45,6 +45,23 @@ def test_line_that_is_no_message_crashes_the_cell_in_one_sentence(worker):
     assert ended.outcome.status is Status.CRASHED
     assert ended.outcome.reason.startswith("the worker sent a line that is no message: ")
     assert "\n" not in ended.outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (OSError(28, "No space left on device"), Status.OOM_DISK, "No space left on device; make room under --out and"),
+        (OSError(11, "no more processes"), Status.CRASHED, "could not be started: [Errno 11] no more processes"),
+    ],
+)
+def test_process_that_cannot_be_started_costs_its_own_cell_alone(worker, monkeypatch, error, status, reason):
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr(process, "fork_worker", refuse)
+    ended = worker(DONE)()
+    assert (ended.outcome.status, ended.phase) == (status, "start")
+    assert reason in ended.outcome.reason
 
 
 def test_silence_is_a_stall_in_the_phase_that_was_announced_last(worker):

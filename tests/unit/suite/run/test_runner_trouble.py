@@ -42,15 +42,6 @@ def test_full_disk_leaves_the_cells_in_the_table_and_the_others_running(run, tmp
     assert not (tmp_path / "records").exists()
 
 
-def test_process_that_cannot_be_started_costs_its_own_cell_alone(run):
-    ran = run(full_gpu=OSError(28, "No space left on device"))
-    assert statuses(ran) == {"reference": "ok", "full_gpu": "oom_disk", "freq_cache": "ok"}
-    assert "could not be started: [Errno 28] No space left" in ran.records[1].reason
-    assert "make room under --out and TMPDIR" in ran.records[1].reason
-    assert ran.code == 1
-    assert run(Choice.FRESH, full_gpu=OSError(11, "no more processes")).records[1].status is Status.CRASHED
-
-
 def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run):
     with one_run_on("cpu"):
         with pytest.raises(Locked, match=r"using the device cpu \(`fuser .*cpu.lock` names its process\): wait for"):
