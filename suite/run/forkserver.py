@@ -26,6 +26,7 @@ import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import NoReturn
 
 from suite.records.environment import PROJECT, WORKERS_OPENMP, code_digest
@@ -34,6 +35,7 @@ from suite.run import worker
 _ANSWER_S = 300.0
 """Timeout in seconds of the import and of a fork."""
 _END_S = 1.0
+_ONE_AT_A_TIME = Lock()
 _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR")
 """Variables that differ between workers or tests, and that no import reads."""
 _PATH_BYTES = 4096
@@ -109,15 +111,16 @@ def fork_worker(folder: Path, fds: list[int]) -> int:
     Raises:
         OSError: no worker could be started.
     """
-    try:
+    with _ONE_AT_A_TIME:
         try:
-            return Forkserver.kept().fork(folder, fds)
-        except (BrokenPipeError, ConnectionResetError):
-            Forkserver.drop()
-            return Forkserver.kept().fork(folder, fds)
-    except BaseException:
-        Forkserver.drop()  # a late answer would be taken for that to the next request
-        raise
+            try:
+                return Forkserver.kept().fork(folder, fds)
+            except (BrokenPipeError, ConnectionResetError):
+                Forkserver.drop()
+                return Forkserver.kept().fork(folder, fds)
+        except BaseException:
+            Forkserver.drop()  # a late answer would be taken for that to the next request
+            raise
 
 
 @cache
