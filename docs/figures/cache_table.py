@@ -78,7 +78,7 @@ def lines() -> list[tuple[str, str]]:
         ]
     made += [
         ("DLRM training, look-ahead 4 against 0, Kaggle / Avazu / 1TB", ahead("alone")),
-        ("the same with a small model, Kaggle", ahead("alone_small_model")),
+        ("the same with larger MLPs (128; 128, 64), Kaggle", ahead("alone_larger_mlps")),
         *(
             (
                 f"{what}, cost by rows of the table: {' / '.join(name.removesuffix(' rows') for name in found)}",
