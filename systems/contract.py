@@ -5,7 +5,7 @@ A system is an `nn.Module` that replaces torchrec's `EmbeddingBagCollection`: it
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -32,7 +32,7 @@ from systems.spec import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
-    refusals,
+    refusals_of,
     row_bytes_of,
     row_type_of,
     shape_of,
@@ -125,10 +125,9 @@ class EmbeddingSystem(nn.Module, ABC):
     def support(cls, spec: SystemSpec) -> Support:
         """Whether this setting can run, cheaply and without building anything.
 
-        The default refuses what the class attributes do not take, and a budget below the `required_bytes` of its tier.
+        Unsupported for the first of `refusals`, infeasible with a budget below the `required_bytes` of its tier.
         """
-        refusal = next(refusals(spec, cls), "")
-        if refusal:
+        if refusal := next(cls.refusals(spec), ""):
             return Support(Verdict.UNSUPPORTED, refusal)
         tier = Tier.HOST if isinstance(spec.budget, HostBytes) else Tier.DEVICE
         needed = 0 if isinstance(spec.budget, CacheRatio) else cls.required_bytes(spec).get(tier, 0)
@@ -139,6 +138,11 @@ class EmbeddingSystem(nn.Module, ABC):
                 f"{needed:,} bytes ({needed / 2**30:.3f} GiB)",
             )
         return Support()
+
+    @classmethod
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
+        """Reasons for which this setting is unsupported: those of the class attributes, behind any of a subclass."""
+        yield from refusals_of(spec, cls)
 
     @property
     def look_ahead(self) -> int:

@@ -1,7 +1,6 @@
 """The most frequent rows on the device, all others looked up on the host: the placement of FAE and Hotline."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -14,14 +13,12 @@ from systems.answers import (
     MemoryUse,
     Placement,
     Rows,
-    Support,
     Tier,
-    Verdict,
     knowledge,
     total_of,
 )
 from systems.fbgemm.tbe import TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy
-from systems.fbgemm.tbe_system import fbgemm_support
+from systems.fbgemm.tbe_system import fbgemm_refusals
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec, row_bytes_of
 from systems.unique_counter import CountedSystem, UniqueCounter
@@ -78,14 +75,11 @@ class HotSplit(CountedSystem):
         return {Tier.DEVICE: one, Tier.HOST: spec.row_bytes + spec.state_bytes - one + PLACE_BYTES * spec.rows}
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
         if spec.frequencies is None:
-            return Support(
-                Verdict.UNSUPPORTED,
-                "hot_split ranks rows by id frequencies: give them, or use freq_cache[policy=lfu], which needs none",
-            )
-        refusal = fbgemm_support(replace(spec, device=torch.device("cpu")))
-        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+            yield "hot_split ranks rows by id frequencies: give them, or use freq_cache[policy=lfu], which needs none"
+        yield from fbgemm_refusals(spec, on_cpu=True)
+        yield from super().refusals(spec)
 
     @property
     def prior_knowledge(self) -> str:
@@ -183,31 +177,20 @@ def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
 
     Returns:
         bool `[rows]` by table name.
-
-    Cost: some 32 passes over the frequencies, no sort.
     """
     assert spec.frequencies is not None
-    counts = {table.name: spec.frequencies[table.name] for table in spec.tables}
+    counts = torch.cat([spec.frequencies[table.name] for table in spec.tables])
     if isinstance(spec.budget, CacheRatio):
         room = max(1, int(spec.rows * spec.budget.ratio))
     else:
-        room = spec.budget.total_bytes // _record_bytes(spec)
-
-    def rows_above(bar: int) -> int:
-        return sum(int((found > bar).sum()) for found in counts.values())
-
-    # the lowest bar above which all rows fit
-    low, high = -1, max(int(found.max()) for found in counts.values())
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if rows_above(middle) <= room else (middle + 1, high)
-    room -= rows_above(low)
-    hot = {}
-    for name, found in counts.items():
-        tied = (found == low).nonzero().flatten()[:room]
-        room -= len(tied)
-        hot[name] = (found > low).index_fill_(0, tied, value=True)
-    return hot
+        room = min(spec.rows, spec.budget.total_bytes // _record_bytes(spec))
+    least = counts.kthvalue(spec.rows - room + 1).values
+    hot = counts > least
+    tied = (counts == least).nonzero().flatten()[: room - int(hot.sum())]
+    hot[tied] = True
+    return dict(
+        zip([table.name for table in spec.tables], hot.split([t.num_embeddings for t in spec.tables]), strict=True)
+    )
 
 
 def _places_of(hot: Tensor) -> Tensor:

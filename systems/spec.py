@@ -235,7 +235,7 @@ def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) 
     return (table.num_embeddings,) if by_row else (table.num_embeddings, table.embedding_dim)
 
 
-def refusals(spec: SystemSpec, system: "type[EmbeddingSystem]") -> Iterator[str]:
+def refusals_of(spec: SystemSpec, system: "type[EmbeddingSystem]") -> Iterator[str]:
     """Reasons for which a class does not support this device, these tables or this optimizer."""
     who = system.__name__
     if system.gpu_alternative and spec.device.type != "cpu":

@@ -2,7 +2,7 @@
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict, resident_on
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, resident_on
 from systems.contract import EmbeddingSystem
 from systems.fbgemm.tbe import build_tbe, tbe_states
 from systems.features import FeatureGroups, Group, feature_of_ids
@@ -171,7 +171,7 @@ class DefinitionPart:
     def _update(self, leaf: Tensor, state: Mapping[str, Tensor]) -> None:
         """One step of a matrix `[rows, width]` with a dense gradient; elements with zero gradient do not change.
 
-        The formulas are those of `SparseOptimizer`, i.e. fbgemm's; Adam is refused by `ComposedSystem.support`.
+        The formulas are those of `SparseOptimizer`, i.e. fbgemm's; Adam is refused by `ComposedSystem.refusals`.
         """
         gradient, leaf.grad = leaf.grad, None
         if gradient is None:
@@ -244,14 +244,13 @@ class ComposedSystem(CountedSystem):
         }
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
         if spec.optimizer.kind is OptimizerKind.ADAM:
-            return Support(
-                Verdict.UNSUPPORTED,
+            yield (
                 f"{cls.__name__} has no Adam, whose moments are those of rows, not of parameters that rows share: use "
-                "sgd, rowwise_adagrad or adagrad",
+                "sgd, rowwise_adagrad or adagrad"
             )
-        return super().support(spec)
+        yield from super().refusals(spec)
 
     @classmethod
     def reference(cls, spec: SystemSpec) -> EmbeddingSystem:

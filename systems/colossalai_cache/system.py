@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from itertools import accumulate
 from typing import Any
@@ -107,21 +108,21 @@ class ColossalAICache(EmbeddingSystem):
         return {Tier.DEVICE: _least_device_bytes(spec), Tier.HOST: spec.row_bytes}
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
         if spec.optimizer.kind is not OptimizerKind.SGD:
-            return Support(
-                Verdict.UNSUPPORTED,
-                "ColossalAI's cache moves rows without their optimizer state: use sgd, which has none",
-            )
+            yield "ColossalAI's cache moves rows without their optimizer state: use sgd, which has none"
         if spec.parameters["policy"] == "dataset" and spec.frequencies is None:
-            return Support(
-                Verdict.UNSUPPORTED, "policy=dataset ranks rows by id frequencies: give them, or use policy=lfu"
-            )
-        if absent := missing():
-            # without --no-deps pip brings all that colossalai asks for, another torch too
-            remedy = "run make setup, or pip install --no-deps colossalai==0.5.0 contexttimer==0.3.3"
-            return Support(Verdict.UNAVAILABLE, f"not installed: {absent}; {remedy}")
-        return super().support(spec)
+            yield "policy=dataset ranks rows by id frequencies: give them, or use policy=lfu"
+        yield from super().refusals(spec)
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        found = super().support(spec)
+        if found.verdict is Verdict.UNSUPPORTED or not (absent := missing()):
+            return found
+        # without --no-deps pip brings all that colossalai asks for, another torch too
+        remedy = "run make setup, or pip install --no-deps colossalai==0.5.0 contexttimer==0.3.3"
+        return Support(Verdict.UNAVAILABLE, f"not installed: {absent}; {remedy}")
 
     @property
     def prior_knowledge(self) -> str:

@@ -1,15 +1,14 @@
 """Systems with rows in fbgemm TBEs: their bases, and those that keep all rows on the device, in RAM or on the host."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
-import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
+from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Tier
 from systems.fbgemm.tbe import (
     TBE,
     build_tbe,
@@ -29,11 +28,10 @@ Lookup: TypeAlias = tuple[Tensor, Tensor]
 """Ids and bag offsets."""
 
 
-def fbgemm_support(spec: SystemSpec) -> Support:
-    """Refusal of settings that fbgemm's build for the device does not support."""
-    if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.ADAM:
-        return Support(Verdict.UNSUPPORTED, "fbgemm has no Adam on a CPU: use sgd, rowwise_adagrad or adagrad")
-    return Support()
+def fbgemm_refusals(spec: SystemSpec, *, on_cpu: bool = False) -> Iterator[str]:
+    """Reasons for which fbgemm's build for the device does not support a setting; `on_cpu`: it looks rows up there."""
+    if (on_cpu or spec.device.type == "cpu") and spec.optimizer.kind is OptimizerKind.ADAM:
+        yield "fbgemm has no Adam on a CPU: use sgd, rowwise_adagrad or adagrad"
 
 
 class TBEHolder(CountedSystem):
@@ -55,9 +53,9 @@ class TBEHolder(CountedSystem):
         return {cls.host_rows_are: spec.row_bytes + spec.state_bytes}
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        refusal = fbgemm_support(spec)
-        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
+        yield from fbgemm_refusals(spec)
+        yield from super().refusals(spec)
 
     @property
     def tbes(self) -> Sequence[TBE]:
@@ -177,8 +175,9 @@ class CPUEmbeddings(TBESystem):
     location = EmbeddingLocation.HOST
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        return super().support(replace(spec, device=torch.device("cpu")))  # lookups run on the CPU, on CUDA too
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
+        yield from fbgemm_refusals(spec, on_cpu=True)  # lookups run on the CPU, on CUDA too
+        yield from super().refusals(spec)
 
     @property
     def placement(self) -> Placement:

@@ -8,14 +8,14 @@ the host as preferred location. On a CPU neither exists: rows are host-resident 
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation, RecordCacheMetrics
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Counters, Support, Tier, Verdict, knowledge
+from systems.answers import Counters, Tier, knowledge
 from systems.fbgemm.tbe import POLICIES, TBE, WAYS
 from systems.fbgemm.tbe_system import Lookup, TBEHolder, TBESystem
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
@@ -57,10 +57,10 @@ class UVMCaching(TBEHolder):
         return uvm_required_bytes(spec, caching=True)
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
         if spec.parameters["prefetch"] == "on" and spec.parameters["policy"] != "lru":
-            return Support(Verdict.UNSUPPORTED, "fbgemm prefetches with policy=lru only")
-        return super().support(spec)
+            yield "fbgemm prefetches with policy=lru only"
+        yield from super().refusals(spec)
 
     @property
     def look_ahead(self) -> int:

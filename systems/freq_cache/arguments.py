@@ -5,7 +5,6 @@ import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import chain
 from typing import Any
 
 import torch
@@ -73,9 +72,10 @@ def budget_of(**given: float | None) -> Budget:
     return DeviceBytes(total_bytes=int(value)) if name == "device_bytes" else HostBytes(total_bytes=int(value))
 
 
-def refused(spec: CacheSpec) -> str:
-    """Reason why no cache can be built from a spec, with what to change; empty if it can."""
-    return next(chain(_outside(spec), _not_together(spec)), "")
+def refusals(spec: CacheSpec) -> Iterator[str]:
+    """Reasons why no cache can be built from a spec, with what to change."""
+    yield from _outside(spec)
+    yield from _not_together(spec)
 
 
 def _outside(spec: CacheSpec) -> Iterator[str]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Support, Tier, Verdict, total_of
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Tier, total_of
 from systems.contract import EmbeddingSystem, WorkingSetTooLarge
-from systems.fbgemm.tbe_system import fbgemm_support
+from systems.fbgemm.tbe_system import fbgemm_refusals
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.access import Access, end, one_at_a_time
 from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
@@ -152,10 +152,10 @@ class CachedTables(EmbeddingSystem):
         return sizing.required_bytes(CacheSpec.of(spec))
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        refused = arguments.refused(CacheSpec.of(spec))
-        refusal = Support(Verdict.UNSUPPORTED, refused) if refused else fbgemm_support(spec)
-        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
+        yield from arguments.refusals(CacheSpec.of(spec))
+        yield from fbgemm_refusals(spec)
+        yield from super().refusals(spec)
 
     @property
     def look_ahead(self) -> int:

@@ -1,6 +1,6 @@
 """The cache as modules: drop-ins for torchrec's `EmbeddingBagCollection` and `EmbeddingCollection`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ from torch.fx import Proxy, Tracer
 from torchrec import EmbeddingBagConfig, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor, KeyedTensor, PoolingType
 from torchrec.modules.embedding_modules import get_embedding_names_by_table
 
-from systems.answers import Rows, Support, Verdict
+from systems.answers import Rows
 from systems.freq_cache import checkpoint
 from systems.freq_cache.access import one_at_a_time
 from systems.freq_cache.base import CachedTables
@@ -157,13 +157,10 @@ class CachedEmbeddingBagCollection(SavedTables):
     """
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        unpooled = [table.name for table in spec.tables if table.pooling is PoolingType.NONE]
-        if unpooled:
-            return Support(
-                Verdict.UNSUPPORTED, f"it pools rows: use CachedEmbeddingCollection for {', '.join(unpooled)}"
-            )
-        return super().support(spec)
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
+        if unpooled := [table.name for table in spec.tables if table.pooling is PoolingType.NONE]:
+            yield f"it pools rows: use CachedEmbeddingCollection for {', '.join(unpooled)}"
+        yield from super().refusals(spec)
 
     @one_at_a_time
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:

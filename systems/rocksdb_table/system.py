@@ -2,7 +2,7 @@
 
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Support, Tier, Verdict
+from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Tier
 from systems.fbgemm.tbe import build_shared_tbe, tbe_states
-from systems.fbgemm.tbe_system import fbgemm_support
+from systems.fbgemm.tbe_system import fbgemm_refusals
 from systems.features import FeatureGroups
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
@@ -93,9 +93,9 @@ class RocksDBTable(CountedSystem):
         return {Tier.DISK: int(_DISK_SHARE * (spec.row_bytes + spec.state_bytes))}
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        refusal = fbgemm_support(spec)
-        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
+        yield from fbgemm_refusals(spec)
+        yield from super().refusals(spec)
 
     @property
     def placement(self) -> Placement:

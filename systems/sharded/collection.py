@@ -1,7 +1,7 @@
 """The cache sharded over ranks, as a system and as a module: each rank has its own rows and its own cache."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Support, Tier, Verdict
+from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Tier
 from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.distribution import Exchange
@@ -55,13 +55,13 @@ class ShardedFreqCache(ShardedSystem):
         return FreqCache.required_bytes(_alone(spec))
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
         if spec.parameters["placement"] not in PLACEMENTS:
-            return Support(Verdict.UNSUPPORTED, f"a placement is one of {', '.join(PLACEMENTS)}")
+            yield f"a placement is one of {', '.join(PLACEMENTS)}"
         if spec.parameters["placement"] == "misses" and spec.frequencies is None:
-            return Support(Verdict.UNSUPPORTED, "placement=misses weighs rows by id frequencies: give them")
-        alone = FreqCache.support(_alone(spec))
-        return super().support(spec) if alone.verdict is Verdict.YES else alone
+            yield "placement=misses weighs rows by id frequencies: give them"
+        yield from FreqCache.refusals(_alone(spec))
+        yield from super().refusals(spec)
 
     @property
     def own(self) -> FreqCache:

@@ -1,13 +1,13 @@
 """Base class of systems whose rows are sharded over ranks."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from systems.answers import Rows, Support, Verdict
+from systems.answers import Rows
 from systems.contract import EmbeddingSystem
 from systems.sharded.placement import Shard
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec
@@ -36,13 +36,12 @@ class ShardedSystem(EmbeddingSystem):
         """Copies of rows of a shard, numbered from its own first row."""
 
     @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        refusal = ""
+    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
         if spec.optimizer.kind is OptimizerKind.ADAM:
-            refusal = "on ranks there is no Adam, which counts the steps of a table: use sgd or an Adagrad"
-        elif not isinstance(spec.budget, CacheRatio):
-            refusal = "ranks cache a share of their rows each: give a cache ratio, no budget"
-        return Support(Verdict.UNSUPPORTED, refusal) if refusal else super().support(spec)
+            yield "on ranks there is no Adam, which counts the steps of a table: use sgd or an Adagrad"
+        if not isinstance(spec.budget, CacheRatio):
+            yield "ranks cache a share of their rows each: give a cache ratio, no budget"
+        yield from super().refusals(spec)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)

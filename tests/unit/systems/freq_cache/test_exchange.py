@@ -147,8 +147,8 @@ def test_training_by_the_device_leaves_rows_and_state_of_the_staged_way_bit_for_
     kind: OptimizerKind, slow_rows: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A CPU refuses the variant. `tests/cuda/test_orders.py` has the same on a device that is always late."""
-    refused = arguments.refused
-    monkeypatch.setattr(arguments, "refused", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
+    refusals = arguments.refusals
+    monkeypatch.setattr(arguments, "refusals", lambda spec: () if spec.device.type == "cpu" else refusals(spec))
     found = []
     for exchange in ("device", "staged"):
         name = f"freq_cache[copy_engine={exchange},policy=lru,slow_rows={slow_rows},tier=pinned]"
