@@ -9,12 +9,12 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, resident_on
 from systems.features import FeatureGroups
-from systems.spec import OptimizerKind, SystemSpec
+from systems.spec import SystemSpec
 from systems.unique_counter import CountedSystem
 
 
 class ReferenceSystem(CountedSystem):
-    """`nn.EmbeddingBag` with sparse gradients; the update, written out below, runs in a gradient hook.
+    """`nn.EmbeddingBag` with sparse gradients; the update, `SparseOptimizer.step`, runs in a gradient hook.
 
     A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
     which is what fbgemm's CPU kernel computes: with SGD and a CPU the two agree bitwise. (fbgemm 1.6 also
@@ -112,26 +112,9 @@ class ReferenceSystem(CountedSystem):
         values = leaf.grad._values()
         leaf.grad = None
         gradient = torch.zeros(ids.numel(), leaf.shape[1], device=leaf.device).index_add_(0, position, values)
-        optimizer, state = self._optimizer, self._state[table]
         self._update_counts[table] += 1
-        match optimizer.kind:
-            case OptimizerKind.SGD:
-                step = optimizer.lr * gradient.double()
-            case OptimizerKind.ROWWISE_ADAGRAD:
-                total = state["sum"].index_select(0, ids) + gradient.square().mean(dim=1)
-                state["sum"].index_copy_(0, ids, total)
-                step = (optimizer.lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
-            case OptimizerKind.ADAGRAD:
-                total = state["sum"].index_select(0, ids) + gradient.square()
-                state["sum"].index_copy_(0, ids, total)
-                step = (optimizer.lr * gradient / (total.sqrt() + optimizer.eps)).double()
-            case OptimizerKind.ADAM:
-                first = state["exp_avg"].index_select(0, ids).lerp_(gradient, 1 - optimizer.beta1)
-                second = state["exp_avg_sq"].index_select(0, ids) * optimizer.beta2
-                second += (1 - optimizer.beta2) * gradient.square()
-                state["exp_avg"].index_copy_(0, ids, first)
-                state["exp_avg_sq"].index_copy_(0, ids, second)
-                corrected = first / (1 - optimizer.beta1 ** self._update_counts[table])
-                scale = (second / (1 - optimizer.beta2 ** self._update_counts[table])).sqrt() + optimizer.eps
-                step = optimizer.lr * (corrected / scale).double()
+        state = {name: kept.index_select(0, ids) for name, kept in self._state[table].items()}
+        step = self._optimizer.step(gradient, state, self._update_counts[table])
+        for name, values in state.items():
+            self._state[table][name].index_copy_(0, ids, values)
         leaf.index_copy_(0, ids, (leaf.index_select(0, ids).double() - step).float())

@@ -95,6 +95,27 @@ class SparseOptimizer:
         """Bytes of optimizer state that one row of width `dim` carries."""
         return 4 * sum(self.state_shapes(dim).values())
 
+    def step(self, gradient: Tensor, state: Mapping[str, Tensor], updates: int) -> Tensor:
+        """What one update subtracts from rows, fp64 `[n, dim]`, written out in plain torch.
+
+        `gradient`: of the rows, each summed over the batch, fp32 `[n, dim]`. `state`: theirs, which is updated in
+        place. `updates`: number of this update, from 1 on. Weight decay and clipping are left out.
+        """
+        match self.kind:
+            case OptimizerKind.SGD:
+                return self.lr * gradient.double()
+            case OptimizerKind.ROWWISE_ADAGRAD:
+                total = state["sum"].add_(gradient.square().mean(dim=1))
+                return (self.lr / (total.sqrt() + self.eps)).unsqueeze(1) * gradient.double()
+            case OptimizerKind.ADAGRAD:
+                total = state["sum"].add_(gradient.square())
+                return (self.lr * gradient / (total.sqrt() + self.eps)).double()
+            case OptimizerKind.ADAM:
+                first = state["exp_avg"].lerp_(gradient, 1 - self.beta1)
+                second = state["exp_avg_sq"].mul_(self.beta2).add_((1 - self.beta2) * gradient.square())
+                scale = (second / (1 - self.beta2**updates)).sqrt() + self.eps
+                return self.lr * (first / (1 - self.beta1**updates) / scale).double()
+
 
 @dataclass(frozen=True, kw_only=True)
 class CacheRatio:

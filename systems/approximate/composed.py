@@ -171,20 +171,11 @@ class DefinitionPart:
     def _update(self, leaf: Tensor, state: Mapping[str, Tensor]) -> None:
         """One step of a matrix `[rows, width]` with a dense gradient; elements with zero gradient do not change.
 
-        The formulas are those of `SparseOptimizer`, i.e. fbgemm's; Adam is refused by `ComposedSystem.refusals`.
+        Adam is refused by `ComposedSystem.refusals`: its elements would.
         """
         gradient, leaf.grad = leaf.grad, None
-        if gradient is None:
-            return
-        if self._optimizer.kind is OptimizerKind.SGD:
-            leaf.sub_(gradient, alpha=self._optimizer.lr)
-            return
-        squares = gradient.square()
-        if self._optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD:
-            total = state["sum"].add_(squares.mean(dim=1)).unsqueeze(1)
-        else:
-            total = state["sum"].add_(squares)
-        leaf.addcdiv_(gradient, total.sqrt().add_(self._optimizer.eps), value=-self._optimizer.lr)
+        if gradient is not None:
+            leaf.copy_(leaf.double() - self._optimizer.step(gradient, state, 1))
 
 
 def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor) -> Tensor:

@@ -211,12 +211,6 @@ def sparse_optimizer(
     )
 
 
-def group_of(spec: SystemSpec, table: EmbeddingBagConfig) -> str:
-    """The name of a table's group: empty, or the first table that has the same optimizer of its own."""
-    own = spec.optimizer_of(table)
-    return "" if own == spec.optimizer else next(t.name for t in spec.tables if spec.optimizer_of(t) == own)
-
-
 class FusedOptimizer(torch.optim.Optimizer):
     """Holds the tables' hyper-parameters in `param_groups`; backward updates the rows, `step` does nothing.
 
@@ -226,21 +220,26 @@ class FusedOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(self, spec: SystemSpec) -> None:
-        optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
-        values = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
-        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in optimizers]
+        names = {spec.optimizer: ""}
+        for table in spec.tables:
+            names.setdefault(spec.optimizer_of(table), table.name)
+        values = [{name: getattr(one, name) for name in _SCHEDULED} for one in names]
+        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in names]
         groups = [
-            {"params": [none], "name": group, **values[group]} for none, group in zip(nothing, values, strict=True)
+            {"params": [none], "name": group, **own}
+            for none, group, own in zip(nothing, names.values(), values, strict=True)
         ]
-        super().__init__(groups, values[""])
+        super().__init__(groups, values[0])
+        order = list(names)
+        self._group_of_table = {table.name: order.index(spec.optimizer_of(table)) for table in spec.tables}
 
-    def values_of(self, group: str) -> dict[str, float]:
-        """The hyper-parameters of a group at the next lookup.
+    def values_of(self, table: EmbeddingBagConfig) -> dict[str, float]:
+        """The hyper-parameters of a table at the next lookup.
 
         Raises:
             ValueError: as `check_hyper_parameters`.
         """
-        found = next(one for one in self.param_groups if one["name"] == group)
+        found = self.param_groups[self._group_of_table[table.name]]
         check_hyper_parameters({name: found[name] for name in _SCHEDULED})
         return {name: float(found[name]) for name in _SCHEDULED}
 

@@ -18,7 +18,7 @@ from systems.contract import EmbeddingSystem, WorkingSetTooLarge
 from systems.fbgemm.tbe_system import fbgemm_refusals
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.access import Access, end, one_at_a_time
-from systems.freq_cache.arguments import FusedOptimizer, group_of, sparse_optimizer
+from systems.freq_cache.arguments import FusedOptimizer, sparse_optimizer
 from systems.freq_cache.batches import parts_on_host
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.plan import counters_of
@@ -126,7 +126,6 @@ class CachedTables(EmbeddingSystem):
                         commits=self._commits,
                         transfer=transfer,
                         writing=writing,
-                        hyper_parameters=partial(self.fused_optimizer.values_of, group_of(spec, group.tables[0])),
                     )
                     caches.append(cache)
             if self._commits is not None:
@@ -245,7 +244,7 @@ class CachedTables(EmbeddingSystem):
             return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
         self._pipeline.warm_up()
         for cache in self.caches:
-            cache.take_hyper_parameters()
+            cache.take_hyper_parameters(self.fused_optimizer.values_of(cache.group.tables[0]))
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
         try:

@@ -118,24 +118,23 @@ def rises(numbers):
     return falls == 0
 
 
-def parts_of(items: int, *, least: int) -> int:
-    """Number of threads for `items` items, with at least `least` items per thread."""
-    return max(1, min(items // least, torch.get_num_threads()))
+def in_parts(work: Callable[[slice], object], items: int, *, most: int) -> None:
+    """Call `work` for the parts of `items` items, the first on this thread and each other one on a thread of its own.
 
-
-def in_parts(work: Callable[[int], object], parts: int) -> None:
-    """Call `work(part)` for every part, 0 on this thread and the others on their own. Returns when all are done.
+    There are as many parts as torch has threads here, but at most `most`. Returns when all are done.
 
     Raises:
         BaseException: the exception of the first part that failed.
     """
-    if parts == 1:
-        work(0)
+    parts = max(1, min(most, torch.get_num_threads()))
+    first, *rest = [slice(items * part // parts, items * (part + 1) // parts) for part in range(parts)]
+    if not rest:
+        work(first)
         return
     with interrupts_deferred():  # no part may go on after this
-        others = [_helpers().submit(partial(work, part)) for part in range(1, parts)]
+        others = [_helpers().submit(partial(work, part)) for part in rest]
         try:
-            work(0)
+            work(first)
         finally:
             for other in others:
                 other.wait()
@@ -168,18 +167,16 @@ def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
         table.index_copy_(0, rows.long(), values)
         return
     places, numbers, lot = _array(table), rows.numpy(), _array(values)
-    parts = parts_of(lot.nbytes, least=_PART_BYTES)
-    edges = [numbers.size * part // parts for part in range(parts + 1)]
-    bad = [-1] * parts
+    bad: list[int] = []
 
-    def put(part: int) -> None:
-        mine = slice(edges[part], edges[part + 1])
-        bad[part] = _put(places, numbers[mine], lot[mine], _LINE_BYTES // lot.itemsize)
-
-    in_parts(put, parts)
-    for first, place in zip(edges, bad, strict=False):
+    def put(part: slice) -> None:
+        place = _put(places, numbers[part], lot[part], _LINE_BYTES // lot.itemsize)
         if place >= 0:
-            raise IndexError(f"a table of {len(table):,} rows has no row {numbers[first + place]}")
+            bad.append(part.start + place)
+
+    in_parts(put, numbers.size, most=lot.nbytes // _PART_BYTES)
+    if bad:
+        raise IndexError(f"a table of {len(table):,} rows has no row {numbers[min(bad)]}")
 
 
 def _array(rows: Tensor):

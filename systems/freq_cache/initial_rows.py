@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.freq_cache.compiled import compiled, in_parts, parts_of
+from systems.freq_cache.compiled import compiled, in_parts
 
 Words = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 Key = tuple[np.uint32, np.uint32]
@@ -70,14 +70,11 @@ def first_rows_of(
             return torch.zeros(shape)
         made, key = torch.empty(shape), (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
         wanted, out = ids.numpy(), made.numpy()
-        parts = parts_of(made.numel(), least=_PART_VALUES)
-        edges = [wanted.size * part // parts for part in range(parts + 1)]
 
-        def fill(part: int) -> None:
-            mine = slice(edges[part], edges[part + 1])
-            _fill(wanted[mine], out[mine], key, starts, numbers, scales, spans, middles)
+        def fill(part: slice) -> None:
+            _fill(wanted[part], out[part], key, starts, numbers, scales, spans, middles)
 
-        in_parts(fill, parts)
+        in_parts(fill, wanted.size, most=made.numel() // _PART_VALUES)
         return made
 
     return first_rows

@@ -247,7 +247,6 @@ def build_cache(
     commits: Commits | None,
     transfer: Transfer,
     writing: Worker | None,
-    hyper_parameters: Callable[[], Mapping[str, float]],
 ) -> Cache:
     """The cache of a group of tables.
 
@@ -258,7 +257,6 @@ def build_cache(
         commits: Commits of the directory of the rows, if they are on disk.
         transfer: Shared by all caches.
         writing: The thread that writes rows back; None: the thread that moves them.
-        hyper_parameters: Gives those of the next lookup.
     """
     first = group.tables[0]
     slots, together = slots_of(spec, group), spec.lookups_per_backward
@@ -275,7 +273,6 @@ def build_cache(
             planner=Planner(rows=group.rows, slots=slots, policy=policy, batch_ids=together * spec.batch_lookups),
             tier=tier,
             make_pool=make_pool,
-            hyper_parameters=hyper_parameters,
             staging_rows=staging_rows(spec, slots),
             writing=writing,
             transfer=transfer,

@@ -38,7 +38,6 @@ class Cache:
         group: The tables, all of one width, pooling and type.
         planner, tier: Both have the rows of all tables, table after table.
         make_pool: Makes a pool of a given number of slots.
-        hyper_parameters: Gives those of the next lookup.
         staging_rows: Capacity of each staging buffer on the device, in records.
         writing: The thread that writes rows back; None: the thread that moves them.
         transfer: Copies to and from the device.
@@ -54,7 +53,6 @@ class Cache:
         planner: Planner,
         tier: SlowTier,
         make_pool: Callable[[int], SlotTable],
-        hyper_parameters: Callable[[], Mapping[str, float]],
         staging_rows: int,
         writing: Worker | None,
         transfer: Transfer,
@@ -71,7 +69,6 @@ class Cache:
         self.tier = tier
         self.writer = Writer(tier, writing)
         self.pool = make_pool(planner.slots)
-        self._hyper_parameters = hyper_parameters
         self._hyper: Mapping[str, float] = {}
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
@@ -238,9 +235,9 @@ class Cache:
         """The row at which a table starts."""
         return int(self._starts[list(self.tables).index(table)])
 
-    def take_hyper_parameters(self) -> None:
-        """Have backward update rows by the hyper-parameters of the next lookup."""
-        if (values := self._hyper_parameters()) != self._hyper:
+    def take_hyper_parameters(self, values: Mapping[str, float]) -> None:
+        """Have backward update rows by these hyper-parameters from the next lookup on."""
+        if values != self._hyper:
             self.pool.set_hyper_parameters(values)
             self._hyper = values  # set last: an interrupt loses none
 

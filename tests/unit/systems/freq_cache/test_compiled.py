@@ -99,19 +99,20 @@ def test_row_that_is_not_there_is_refused(parts, bad):
     assert table[untouched].equal(before[untouched])
 
 
-def test_no_part_goes_on_after_an_interrupt():
+def test_no_part_goes_on_after_an_interrupt(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     ended = []
 
-    def work(part: int) -> None:
-        if part == 0:
+    def work(part: slice) -> None:
+        if part.start == 0:
             signal.raise_signal(signal.SIGINT)
-        time.sleep(0.2 * part)
-        ended.append(part)
+        time.sleep(0.2 * part.start)
+        ended.append(part.start)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            in_parts(work, 2)
+            in_parts(work, 2, most=2)
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended == [0, 1]
@@ -121,12 +122,14 @@ def test_parts_are_shared_on_a_thread_that_outlives_the_main_one():
     """Pools of `concurrent.futures` are shut down once the main thread ends: training on another could not save."""
     script = (
         "import threading\n"
+        "import torch\n"
         "from systems.freq_cache.compiled import in_parts\n"
         "def train():\n"
         "    threading.main_thread().join()\n"
+        "    torch.set_num_threads(2)\n"
         "    done = []\n"
-        "    in_parts(done.append, 2)\n"
-        "    print(sorted(done))\n"
+        "    in_parts(done.append, 2, most=2)\n"
+        "    print(sorted(part.start for part in done))\n"
         "threading.Thread(target=train).start()\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
