@@ -18,7 +18,7 @@ SYSTEMS: dict[str, str] = {
     "reference": "systems.reference:ReferenceSystem",
     "full_gpu": "systems.fbgemm.tbe_system:FullGPU",
     "freq_cache": "systems.freq_cache:FreqCache",
-    "colossalai_cache": "systems.colossalai_cache:ColossalAICache",
+    "colossalai_cache": "systems.colossalai_cache.system:ColossalAICache",
     "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
     "fbgemm_uvm": "systems.fbgemm.uvm:FbgemmUVM",
@@ -38,7 +38,7 @@ APPROXIMATE: dict[str, str] = {
 DISK: dict[str, str] = {
     "full_ram": "systems.fbgemm.tbe_system:FullRAM",
     "mapped_table": "systems.mapped_table:MappedTable",
-    "rocksdb_table": "systems.rocksdb_table:RocksDBTable",
+    "rocksdb_table": "systems.rocksdb_table.system:RocksDBTable",
 }
 """Systems of `--tier disk` with rows on a drive, and `full_ram`, all rows in RAM, as their upper bound."""
 

@@ -1,5 +1,1 @@
 """ColossalAI's `CachedEmbeddingBag`, version 0.5.0: the cache of arXiv 2208.05321 as its authors published it."""
-
-from systems.colossalai_cache.system import ColossalAICache
-
-__all__ = ["ColossalAICache"]

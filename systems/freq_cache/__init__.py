@@ -3,7 +3,8 @@
 Operations on a batch, in order:
 
 - announce: the training thread checks the ids of a coming batch; the planner stores its distinct rows.
-- plan: the planning thread decides which rows to evict and which to fetch.
+- plan: the planning thread decides, for the earliest batch that is announced, which rows to fetch into which slots,
+  which rows to write back first, and the slot of every id.
 - send: the sending thread reads records that the slow tier has already, and copies them to staging on the device.
 - move: the training thread, just before the lookup, writes changed rows back to the slow tier and fetches missing rows
   into slots.
@@ -14,7 +15,11 @@ Operations on a batch, in order:
   them, or because rows are read or loaded. They are announced again later.
 
 Words: a *row* belongs to a table, a *slot* holds one row on the device, a *record* is a row with its optimizer state. A
-*pool* is an array of slots. A *bypassing* batch has more distinct rows than the cache has slots.
+row without a slot is *absent*; a *miss* is one that was absent when its batch was planned. A *pool* is an array of
+slots. A *bypassing* batch has more distinct rows than the cache has slots. The *window* is all batches that are
+announced and not planned yet; a row is *pinned* until the last batch of the window that needs it. A *key* is a policy's
+rank of a row. For every key there is a *queue* of slots whose rows are not pinned. The slot at the front of the lowest
+queue is the next *victim*: its row is evicted.
 
 The way of one batch, with a look-ahead:
 

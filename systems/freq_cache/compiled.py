@@ -109,15 +109,6 @@ def gather(table, rows, found):
         found[i] = table[np.uint64(rows[i])]
 
 
-@compiled
-def rises(numbers):
-    """Whether each number is larger than the one before it."""
-    falls = 0
-    for i in range(1, numbers.size):
-        falls += numbers[i] <= numbers[i - 1]
-    return falls == 0
-
-
 def in_parts(work: Callable[[slice], object], items: int, *, most: int) -> None:
     """Call `work` for the parts of `items` items, the first on this thread and each other one on a thread of its own.
 

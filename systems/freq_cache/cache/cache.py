@@ -18,7 +18,6 @@ from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
-from systems.freq_cache.compiled import rises
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
 
@@ -121,7 +120,7 @@ class Cache:
         """Plan the oldest announced batch. `changes`: as announced."""
         plan = self._together.planned(self.planner.plan())
         offsets = ids.offsets
-        one_each = offsets.size == ids.values.size + 1 and rises(offsets)
+        one_each = offsets.size == ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
         return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32), changes)
 
     def withdraw(self) -> None:

@@ -47,13 +47,10 @@ def open_blocks(path: Path) -> "Blocks":
     Raises:
         OSError: it cannot be opened.
     """
-    with suppress(_NotDirect):
-        return DirectBlocks(path)
+    if platform.machine() in _NUMBERS:
+        with suppress(OSError):
+            return DirectBlocks(path)
     return Blocks(path)
-
-
-class _NotDirect(Exception):
-    """The file system or the kernel has no direct or no asynchronous access."""
 
 
 class Lane:
@@ -114,26 +111,25 @@ class Blocks:
 
 
 class DirectBlocks(Blocks):
-    """Past the page cache, many in flight at a time, by Linux's asynchronous input and output."""
+    """Past the page cache, many in flight at a time, by Linux's asynchronous input and output.
+
+    Raises:
+        OSError: the file cannot be opened, or file system or kernel have no direct or no asynchronous access.
+    """
 
     direct = True
 
     def __init__(self, path: Path) -> None:
-        if platform.machine() not in _NUMBERS:
-            raise _NotDirect
         self._setup, self._destroy, self._submit, self._get_events = _NUMBERS[platform.machine()]
-        try:
-            super().__init__(path, os.O_DIRECT)
-        except OSError as error:
-            raise _NotDirect from error
+        super().__init__(path, os.O_DIRECT)
         self._contexts: dict[Lane, int] = {}
         try:
             self.block_bytes = self._block_bytes()
             for lane in (self.reading, self.writing):
                 self._contexts[lane] = self._new_context()
-        except OSError as error:
+        except OSError:
             self.close()
-            raise _NotDirect from error
+            raise
 
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         if len(runs) == 1:

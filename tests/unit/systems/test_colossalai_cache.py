@@ -14,7 +14,7 @@ from suite.run.cell.training import tables_of
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build as build_model
 from suite.simulate.trace import WorkloadTrace
-from systems.colossalai_cache import ColossalAICache
+from systems.colossalai_cache.system import ColossalAICache
 from systems.contract import MemoryUse, OptimizerKind, Rows, SystemSpec, Tier, Verdict, WorkingSetTooLarge
 from systems.reference import ReferenceSystem
 from systems.registry import Variant
