@@ -33,7 +33,6 @@ from systems.spec import (
     SparseOptimizer,
     SystemSpec,
     refusals_of,
-    row_bytes_of,
     row_type_of,
     shape_of,
 )
@@ -57,8 +56,6 @@ __all__ = [
     "Verdict",
     "WorkingSetTooLarge",
     "knowledge",
-    "row_bytes_of",
-    "row_type_of",
 ]
 
 

@@ -12,7 +12,9 @@ from torch import nn
 from torchrec import EmbeddingBagConfig
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
-from systems.contract import (
+from systems.freq_cache import sizing
+from systems.freq_cache.sizing import CacheSpec, check_type
+from systems.spec import (
     Budget,
     CacheRatio,
     DeviceBytes,
@@ -20,11 +22,9 @@ from systems.contract import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
+    check_hyper_parameters,
     row_type_of,
 )
-from systems.freq_cache import sizing
-from systems.freq_cache.sizing import CacheSpec, check_type
-from systems.spec import check_hyper_parameters
 
 POLICIES = ("static", "lfu", "lru")
 COPY_ENGINES = ("staged", "device")

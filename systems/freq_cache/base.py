@@ -192,18 +192,16 @@ class CachedTables(EmbeddingSystem):
         The consumer may take some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` does. Batches
         are `KeyedJaggedTensor`s, or anything from which `features` gets one. Leaving the loop early withdraws the rest.
         """
-        source, waiting, unannounced = iter(batches), deque[Batch](), deque[Batch]()
+        source, waiting, announced = iter(batches), deque[Batch](), 0
         try:
             while True:
-                coming = list(islice(source, self.spec.look_ahead + 1 - len(waiting)))
-                waiting += coming
-                unannounced += coming if self.spec.look_ahead else []
-                while unannounced and self._pipeline.announced <= self.spec.look_ahead:
-                    self.prefetch(features(unannounced.popleft()))
+                waiting += islice(source, self.look_ahead + 1 - len(waiting))
+                while self.look_ahead and announced < len(waiting) and self._pipeline.announced <= self.look_ahead:
+                    self.prefetch(features(waiting[announced]))
+                    announced += 1
                 if not waiting:
                     return
-                if unannounced and unannounced[0] is waiting[0]:
-                    unannounced.popleft()  # too late: it may be looked up before the next one is asked for
+                announced = max(announced - 1, 0)  # not later: it may be looked up before the next one is asked for
                 yield waiting.popleft()
         except BaseException:  # the loop was left early, or the source failed
             self._pipeline.abandon()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
+from systems.answers import Tier
 from systems.features import FeatureGroups, Group
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import BatchMover
@@ -26,6 +26,7 @@ from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
 from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
+from systems.spec import CacheRatio, HostBytes, SystemSpec, row_type_of
 from systems.threads import Worker
 
 SLOW_ROWS = {"fp32": (None, 0.0), "fp16": (torch.float16, 2.0**-11), "int8": (torch.int8, 1 / 252)}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import row_bytes_of
+from systems.spec import row_bytes_of
 
 PLACEMENTS = ("tables", "rows", "misses")
 

@@ -25,7 +25,8 @@ from suite.run.cell.training import TOGETHER, StepsRun, Trainer, fixed_order, mu
 from suite.run.cell.verify import verify
 from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
-from systems.contract import Counters, EmbeddingSystem, Verdict, row_bytes_of
+from systems.contract import Counters, EmbeddingSystem, Verdict
+from systems.spec import row_bytes_of
 
 _STEADY = 0.05
 """Largest change of misses per step, a share, of a cache that counts as warm."""

@@ -7,11 +7,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from systems.contract import OptimizerKind, SparseOptimizer, row_type_of
 from systems.fbgemm.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 from systems.features import Group
 from systems.freq_cache.compiled import put_rows
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
 
 
 class SlotTable:

@@ -15,11 +15,10 @@ from systems.contract import (
     OptimizerKind,
     SparseOptimizer,
     Verdict,
-    row_bytes_of,
-    row_type_of,
 )
 from systems.fbgemm.tbe_system import FullGPU
 from systems.reference import ReferenceSystem
+from systems.spec import row_bytes_of, row_type_of
 from tests.contract.scenes import table
 from tests.unit.systems.specs import spec
 
