@@ -39,7 +39,6 @@ DELETIONS = (
     Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "self.whole.record_stream(compute)"),
     Deletion("what leaves is read before it is there", ROOM, STAGING, "self.event.synchronize()"),
     Deletion("rows leave before they are made", ROOM, STAGING, "self._out.wait_stream(compute)"),
-    Deletion("numbers are overwritten while they are sent", "faster", STAGING, " sent.synchronize()", " pass"),
     Deletion("pinned staging is overwritten while it is sent", ROOM, STAGING, "self._sent.synchronize()"),
     Deletion("staging is overwritten while it is used", ROOM, STAGING, "stream.wait_event(self._used)"),
     Deletion("staging is used before it is filled", ROOM, STAGING, "compute.wait_event(self._sent)"),

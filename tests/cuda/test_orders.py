@@ -20,7 +20,7 @@ from suite.run.cell.feed import DevicePrefetcher
 from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import Writer
-from systems.freq_cache.cache.staging import _BUFFERS, EvictStaging, FetchStaging, Transfer
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier
 from tests.contract.scenes import assert_same, build, snapshot
@@ -238,7 +238,7 @@ def test_batches_that_are_only_looked_up(tier: str, tmp_path: Path) -> None:
 
 def test_numbers_that_are_sent_faster_than_they_arrive() -> None:
     transfer = Transfer(torch.device("cuda"))
-    sent = [transfer.pack(np.full(100, number, np.int32)) for number in range(3 * _BUFFERS)]
+    sent = [transfer.pack(np.full(100, number, np.int32)) for number in range(12)]
     for number, arrival in enumerate(sent):
         assert arrival.take(transfer.compute())[0].tolist() == [number] * 100
 

@@ -3,7 +3,6 @@
 The device is the cache's, whichever is current. A host thread that waits for the device sleeps, without spinning.
 """
 
-import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -14,9 +13,6 @@ from torch import Tensor
 
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import PinnedTier, SlowTier
-
-_BUFFERS = 4
-"""Number of pinned buffers for int32 arrays: more than batches in transfer."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +55,25 @@ class Transfer:
         """Whether host memory of copies should be pinned; a copy from pageable memory waits for the device."""
         self._in = torch.cuda.Stream(self.device) if self.pins else None
         self._out = torch.cuda.Stream(self.device) if self.pins else None
-        empty: tuple[Tensor, torch.cuda.Event | None] = (torch.empty(0, dtype=torch.int32), None)
-        self._buffers = [empty] * _BUFFERS
-        self._turn = 0
-        self._packing = threading.Lock()
 
     def to_device(self, tensor: Tensor) -> Tensor:
-        """Copy a tensor to the device. Returns it for work that the current stream queues after this call."""
+        """Copy a tensor to the device, on its current stream; the host does not wait."""
         if self._in is None:
             return tensor
-        compute = self.compute()
-        with self.incoming:
-            sent = self._sent(torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor))
-            arrival = H2DCopy((sent,), sent, blocking_event(self._in))
-        return arrival.take(compute)[0]
+        with torch.cuda.device(self.device):
+            return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def pack(self, *numbers: NDArray[np.int32]) -> H2DCopy:
-        """Copy int32 arrays to the device in one copy from a reused pinned buffer; thread-safe."""
+        """Copy int32 arrays to the device in one copy on the H2D stream; thread-safe."""
         if self._in is None:
             return H2DCopy(tuple(map(torch.from_numpy, numbers)), torch.empty(0), None)
         sizes = [array.size for array in numbers]
-        with self._packing, self.incoming:
-            buffer = self._buffer(sum(sizes))
-            np.concatenate(numbers, out=buffer.numpy())
-            sent = self._sent(buffer)
-            event = blocking_event(self._in)
-            self._buffers[self._turn] = (self._buffers[self._turn][0], event)
-            self._turn = (self._turn + 1) % _BUFFERS
-        return H2DCopy(sent.split(sizes), sent, event)
+        with self.incoming:
+            # torch reuses pinned memory once the copies from it have ended
+            pinned = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=True)
+            np.concatenate(numbers, out=pinned.numpy())
+            sent = pinned.to(self.device, non_blocking=True)
+            return H2DCopy(sent.split(sizes), sent, blocking_event(self._in))
 
     def to_host(self, tensor: Tensor, compute: torch.cuda.Stream | None = None) -> D2HCopy:
         """Copy a tensor to the host, after all work that a stream has queued; None: the current one."""
@@ -121,19 +108,6 @@ class Transfer:
         """Let the H2D stream wait for all work that the D2H stream has queued."""
         if self._in is not None and self._out is not None:
             self._in.wait_stream(self._out)
-
-    def _sent(self, pinned: Tensor) -> Tensor:
-        return torch.empty(pinned.shape, dtype=pinned.dtype, device=self.device).copy_(pinned, non_blocking=True)
-
-    def _buffer(self, numbers: int) -> Tensor:
-        """The next pinned buffer, int32 `[numbers]`; waits for its previous copy to end."""
-        buffer, sent = self._buffers[self._turn]
-        if sent is not None:
-            sent.synchronize()
-        if buffer.numel() < numbers:
-            buffer = torch.empty(numbers + numbers // 4, dtype=torch.int32, pin_memory=True)
-            self._buffers[self._turn] = (buffer, None)
-        return buffer[:numbers]
 
 
 def _again(stream: torch.cuda.Stream) -> torch.cuda.Stream:
