@@ -1,8 +1,6 @@
 """Announced batches: their ids on the host, validation, and progress."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 import torch
 from torchrec import KeyedJaggedTensor, PoolingType
@@ -21,34 +19,29 @@ class Coming:
     Attributes:
         features: The batch that will be looked up, or another object with the same ids.
         parts: Its features for each cache.
-        find_ids: Finds its ids for each cache.
         changes: It will be trained.
+        versions: `versions_of` the features when they were announced.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
         announcing, planning: Tasks of the planning thread for it; None: not submitted yet.
         sending: Task of the sending thread, submitted once the batch is planned.
+        ids: Its ids for each cache, found by the thread that announces it: the training thread has other work.
         told: The planners know of it.
         planned: Its plan in each cache.
         planned_at: When planning ended: what can be sent ahead was sent after that.
-        versions: `versions_of` the features when they were announced.
     """
 
     features: KeyedJaggedTensor
     parts: list[KeyedJaggedTensor]
-    find_ids: Callable[[], list[Ids]]
     changes: bool
+    versions: list[tuple[int, int]]
     abandoned: bool = False
     announcing: Task[None] | None = None
     planning: Task[None] | None = None
     sending: Task[None] | None = None
+    ids: list[Ids] | None = None
     told: bool = False
     planned: list[Planned] | None = None
     planned_at: float = 0.0
-    versions: list[tuple[int, int]] = field(default_factory=list)
-
-    @cached_property
-    def ids(self) -> list[Ids]:
-        """Its ids for each cache, found by the thread that asks first: the training thread has other work."""
-        return self.find_ids()
 
     @property
     def written_to(self) -> bool:

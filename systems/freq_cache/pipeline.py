@@ -234,12 +234,7 @@ class Pipeline:
             self._coming = deque(coming for coming in self._coming if not coming.abandoned)
 
     def _batch(self, features: KeyedJaggedTensor) -> Coming:
-        parts = self.split(features)
-
-        def find_ids() -> list[Ids]:
-            return [Ids.of(part, cache.feature_starts) for cache, part in zip(self._caches, parts, strict=True)]
-
-        return Coming(features, parts, find_ids, torch.is_grad_enabled(), versions=versions_of(features))
+        return Coming(features, self.split(features), torch.is_grad_enabled(), versions_of(features))
 
     def _announce_all(self) -> None:
         for coming in self._coming:
@@ -255,6 +250,9 @@ class Pipeline:
             coming.told = True
 
         def announce() -> None:
+            if coming.ids is None:
+                parts = zip(self._caches, coming.parts, strict=True)
+                coming.ids = [Ids.of(part, cache.feature_starts) for cache, part in parts]
             if not coming.told:
                 found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
                 self._change(lambda: tell_planners(found))
@@ -267,9 +265,8 @@ class Pipeline:
         """Have a batch planned, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
-            coming.planned = [
-                cache.plan(ids, changes=coming.changes) for cache, ids in zip(self._caches, coming.ids, strict=True)
-            ]
+            announced = zip(self._caches, coming.ids or [], strict=True)
+            coming.planned = [cache.plan(ids, changes=coming.changes) for cache, ids in announced]
 
         def plan() -> None:
             if coming.planned is None and coming.told:
