@@ -98,9 +98,7 @@ class ColossalAICache(EmbeddingSystem):
         # a tuple hides the slots from `parameters()`: a dense optimizer must not see them
         self._hidden = (made, made.cache_weight_mgr)
         self._optimizer = torch.optim.SGD([self._cached_rows], lr=spec.optimizer.lr)
-        self._cached_rows.register_post_accumulate_grad_hook(
-            self._update_summed if self.sums_gradients else self._update
-        )
+        self._cached_rows.register_post_accumulate_grad_hook(self._update)
         self.reset_counters()
 
     @classmethod
@@ -248,22 +246,18 @@ class ColossalAICache(EmbeddingSystem):
         return at.cpu(), slots[at]
 
     def _update(self, leaf: Tensor) -> None:
-        """Torch's SGD on the sparse gradient as it is: a row is rounded after each of its gradients."""
-        if leaf.grad is not None:
-            self._optimizer.step()
-            leaf.grad = None
-
-    def _update_summed(self, leaf: Tensor) -> None:
-        """Torch's SGD on gradients summed by slot: a row is rounded once."""
+        """Torch's SGD on the sparse gradient: as it is, a row is rounded after each gradient; summed by slot, once."""
         if leaf.grad is None:
             return
-        slots, position = leaf.grad._indices()[0].unique(return_inverse=True)
-        total = torch.zeros(slots.numel(), leaf.shape[1], device=leaf.device)
-        total.index_add_(0, position, leaf.grad._values())
-        leaf.grad = torch.sparse_coo_tensor(
-            slots.unsqueeze(0), total, leaf.shape, is_coalesced=True, check_invariants=False
-        )
-        self._update(leaf)
+        if self.sums_gradients:
+            slots, position = leaf.grad._indices()[0].unique(return_inverse=True)
+            total = torch.zeros(slots.numel(), leaf.shape[1], device=leaf.device)
+            total.index_add_(0, position, leaf.grad._values())
+            leaf.grad = torch.sparse_coo_tensor(
+                slots.unsqueeze(0), total, leaf.shape, is_coalesced=True, check_invariants=False
+            )
+        self._optimizer.step()
+        leaf.grad = None
 
     def _device(self) -> AbstractContextManager[Any]:
         return without_cuda() if self.spec.device.type == "cpu" else nullcontext()

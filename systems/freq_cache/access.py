@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import FrameType
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -91,20 +91,13 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
     return found
 
 
-class _Guarded(Protocol):
-    _access: Access
-
-
-Self = TypeVar("Self", bound=_Guarded)
-
-
 def one_at_a_time(
-    method: Callable[Concatenate[Self, Arguments], Answer],
-) -> Callable[Concatenate[Self, Arguments], Answer]:
-    """Decorate a method with `Access.enter` and `Access.leave`."""
+    method: Callable[Concatenate[Any, Arguments], Answer],
+) -> Callable[Concatenate[Any, Arguments], Answer]:
+    """Decorate a method with `enter` and `leave` of its object's `_access`."""
 
     @wraps(method)
-    def call(self: Self, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+    def call(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:  # noqa: ANN401
         if torch.is_inference_mode_enabled():  # tensors created now are kept, and may be trained later
             with torch.inference_mode(False), torch.no_grad():
                 return call(self, *arguments, **named)

@@ -273,8 +273,8 @@ class CachedTables(EmbeddingSystem):
         with interrupts_deferred():  # else what was not stopped and released by then would never be
             self._end()
 
-    _save_to_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._save_to_state_dict))
-    _load_from_state_dict = one_at_a_time(cast(Any, EmbeddingSystem._load_from_state_dict))
+    _save_to_state_dict = one_at_a_time(EmbeddingSystem._save_to_state_dict)
+    _load_from_state_dict = one_at_a_time(EmbeddingSystem._load_from_state_dict)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(

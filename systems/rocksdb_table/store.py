@@ -152,9 +152,7 @@ class RocksDBStore:
         """Stop all threads and leave the files as they are."""
         self._readers.close()
         self._rocksdb.cancel_all_background(wait=True)
-        with suppress(
-            Exception
-        ):  # it says that it is shutting down when it would write its memtables: nobody wants them
+        with suppress(Exception):  # it would write its memtables, which nobody wants, and says that it is shutting down
             self._rocksdb.close()
 
     def _keys(self, numbers: Int64s) -> list[Any]:

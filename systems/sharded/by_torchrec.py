@@ -118,7 +118,6 @@ class _Received(UniqueCounter):
         super().__init__(spec.tables)
         for tbe, tables in names.items():
             of_feature = [tables[index] for index in tbe.feature_table_map]
-
             tbe.register_forward_pre_hook(partial(self._count, of_feature), with_kwargs=True)
 
     def observe(self, features: KeyedJaggedTensor) -> None:
