@@ -130,10 +130,9 @@ class FileTier(SlowTier):
             self._read_file(rows, out)
             return
         with self._moving:
-            held, places = self._held(rows)
+            held, places, others = self._held(rows)
             out.index_copy_(0, held, self._records.index_select(0, places))
             self.ram_rows_read += held.numel()
-        others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
         records = self.layout.empty(others.numel())
         self._read_file(rows[others], records)
         out.index_copy_(0, others, records)
@@ -144,9 +143,9 @@ class FileTier(SlowTier):
             self._log(rows, records)
         if self.ram_rows:
             with self._moving:
-                _, places = self._held(rows)
-                self._index.vacate(places.numpy())
-                self._index.give_back(places.numpy())
+                places = self._held(rows)[1].numpy()
+                self._index.vacate(places)
+                self._index.give_back(places)
 
     def evict(self, rows: Tensor, records: Tensor) -> None:
         if not self.ram_rows:
@@ -155,15 +154,14 @@ class FileTier(SlowTier):
         with self._writing:
             self._settle()
             with self._moving:
-                held, own = self._held(rows)
+                held, own, others = self._held(rows)
                 self._index.keep_out(own.numpy())
-                chosen = self._index.choose(rows.numel() - held.numel())
+                chosen = self._index.choose(others.numel())
                 dirty = self._index.dirty(chosen)
                 leaving = _long(self._index.rows_at(dirty))
             try:
                 if dirty.size:
                     self._log(leaving, self._records[_long(dirty)])
-                others = torch.from_numpy(np.delete(np.arange(rows.numel()), held.numpy()))
                 entering = torch.cat([held, others[: chosen.size]])
                 places = torch.cat([own, torch.from_numpy(chosen)])
                 with self._moving:
@@ -193,7 +191,7 @@ class FileTier(SlowTier):
             part = rows[start : start + _FEW]
             part = part[_long(np.flatnonzero(self._codes_of(part)))]  # first weights need not be kept
             with self._moving:
-                part = torch.from_numpy(np.delete(part.numpy(), self._held(part)[0].numpy()))
+                part = part[self._held(part)[2]]
                 chosen = self._index.choose(part.numel(), vacant=True)
             part = part[: chosen.size]
             records = self.layout.empty(part.numel())
@@ -321,11 +319,11 @@ class FileTier(SlowTier):
             if path.name != f"map.{number}":
                 path.unlink()
 
-    def _held(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of these rows are in RAM, by their numbers in `rows`, int64, and their places, int32."""
+    def _held(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which of these rows are in RAM, by their numbers in `rows`, their places, int32, and which are not."""
         codes = torch.from_numpy(self._codes).index_select(0, rows)
-        held = torch.nonzero(codes >= IN_RAM).squeeze(1)
-        return held, codes[held] - IN_RAM
+        in_ram = codes >= IN_RAM
+        return in_ram.nonzero().squeeze(1), codes[in_ram] - IN_RAM, (~in_ram).nonzero().squeeze(1)
 
     def _codes_of(self, rows: Tensor) -> Ints:
         """The codes of rows, int64, of their records in the file."""
