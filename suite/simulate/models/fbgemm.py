@@ -148,26 +148,6 @@ class FbgemmCacheModel(CacheModel):
         tally.rows_written_back += populated.evicted + conflict_updates
 
 
-def uvm_cache_stats(tally: Tally) -> dict[str, int]:
-    """Fbgemm's `get_uvm_cache_stats` after these batches, in its order; with LFU it fills the last only.
-
-    Source: fbgemm v1.8.0, `UVMCacheStatsIndex` in split_table_batched_embeddings_ops_training.py and the kernels.
-    """
-    return {
-        "num_calls": tally.details["calls"],
-        "num_requested_indices": tally.lookups,
-        "num_unique_indices": tally.unique_ids,
-        "num_unique_misses": tally.unique_misses,
-        "num_conflict_unique_misses": tally.details["conflict_unique_misses"],
-        "num_conflict_misses": tally.details["conflict_lookups"],
-    }
-
-
-def cache_miss_counter(tally: Tally) -> tuple[int, int]:
-    """Fbgemm's `get_cache_miss_counter`: lookups with any absent row, and absent distinct rows."""
-    return tally.details["calls_with_misses"], tally.unique_misses
-
-
 def _network() -> list[tuple[int, int]]:
     """The pairs that are compared, one after the other; those of a stage have no lane in common."""
     pairs = []
