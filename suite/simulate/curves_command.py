@@ -151,11 +151,11 @@ def frames(curves: Curves, split: SlotSplit | None) -> dict[str, pd.DataFrame]:
     if split is not None:
         made["split"] = pd.DataFrame(
             {
-                "table": split.names,
+                "table": [*split.cache_rows],
                 "rows": [curve.rows for curve in curves.tables],
                 "largest_batch": [curve.largest_batch for curve in curves.tables],
-                "slots": split.greedy.slots,
-                "unique_misses": split.greedy.misses,
+                "slots": [*split.cache_rows.values()],
+                "unique_misses": split.misses,
             }
         )
     return made
@@ -176,8 +176,8 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
         "split": split
         and {
             "slots": split.slots,
-            "cache_rows": split.cache_rows(),
-            "unique_misses": split.greedy.total_misses,
+            "cache_rows": split.cache_rows,
+            "unique_misses": sum(split.misses),
             "shared_unique_misses": split.shared_misses,
             "unused_slots": split.unused,
             "answer": split.answer,
@@ -242,4 +242,4 @@ def _show_split(curves: Curves, split: SlotSplit, console: Console) -> None:
     if not curves.pooled.holds(split.slots):
         print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
     print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
-    print_line(console, f"cache_rows={pformat(split.cache_rows(), sort_dicts=False)}")
+    print_line(console, f"cache_rows={pformat(split.cache_rows, sort_dicts=False)}")

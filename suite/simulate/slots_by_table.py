@@ -40,25 +40,25 @@ class SlotSplit:
 
     Attributes:
         slots: To divide.
-        names: Tables.
-        greedy: Where they save most.
+        cache_rows: Slots by table, where they save most, as `CachedEmbeddingBagCollection` takes them.
+        misses: Of each table.
         shared_misses: Of one cache for all tables.
     """
 
     slots: int
-    names: tuple[str, ...]
-    greedy: Division
+    cache_rows: dict[str, int]
+    misses: tuple[int, ...]
     shared_misses: int
 
     @property
     def unused(self) -> int:
-        """Slots that the greedy division has no use for: every row that was used has one."""
-        return self.slots - sum(self.greedy.slots)
+        """Slots that the division has no use for: every row that was used has one."""
+        return self.slots - sum(self.cache_rows.values())
 
     @property
     def answer(self) -> str:
         """Whether it is worth dividing the slots, in one sentence."""
-        fewer = self.shared_misses - self.greedy.total_misses
+        fewer = self.shared_misses - sum(self.misses)
         saved = fewer / self.shared_misses if self.shared_misses else 0.0
         effect = f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} misses than one shared by all tables"
         if saved >= WORTH:
@@ -66,10 +66,6 @@ class SlotSplit:
         if saved > 0:
             return f"Hardly worth it: caches of their own have only {effect}."
         return f"Not worth it: caches of their own have {effect}."
-
-    def cache_rows(self) -> dict[str, int]:
-        """The greedy division as `CachedEmbeddingBagCollection` takes it."""
-        return dict(zip(self.names, self.greedy.slots, strict=True))
 
 
 def split_slots(curves: Curves, slots: int) -> SlotSplit:
@@ -85,10 +81,11 @@ def split_slots(curves: Curves, slots: int) -> SlotSplit:
             f"--split: {slots:,} slots are too few to divide: the largest batches of the {len(tables)} tables have "
             f"{least:,} distinct rows together, give at least as many slots or lower --batch-size"
         )
+    division = divide_greedily(tables, slots)
     return SlotSplit(
         slots=slots,
-        names=tuple(curve.name for curve in tables),
-        greedy=divide_greedily(tables, slots),
+        cache_rows=dict(zip([curve.name for curve in tables], division.slots, strict=True)),
+        misses=division.misses,
         shared_misses=curves.pooled.misses(slots),
     )
 
@@ -109,7 +106,9 @@ def divide_greedily(tables: Sequence[Curve], slots: int, *, resident: bool = Fal
         # the last step to all rows saves nothing in part: a table that does not get there goes on with its curve
         cut = [n for n, (widths, _) in whole.items() if tables[n].rows - int(widths[-1]) < given[n] < tables[n].rows]
         if not cut:
-            return _division(tables, given, resident=resident)
+            pairs = [(curve, int(count)) for curve, count in zip(tables, given, strict=True)]
+            misses = (0 if resident and count >= curve.rows else curve.misses(count) for curve, count in pairs)
+            return Division(slots=tuple(count for _, count in pairs), misses=tuple(misses))
         for place in cut:
             del whole[place]
 
@@ -128,13 +127,6 @@ def _filled(floors: Int64s, steps: Sequence[tuple[Int64s, Float64s]], slots: int
 
 def _floors(tables: Sequence[Curve]) -> Int64s:
     return np.array([curve.least_slots for curve in tables], np.int64)
-
-
-def _division(tables: Sequence[Curve], slots: Int64s, *, resident: bool = False) -> Division:
-    given = tuple(int(count) for count in slots)
-    pairs = zip(tables, given, strict=True)
-    misses = tuple(0 if resident and count >= curve.rows else curve.misses(count) for curve, count in pairs)
-    return Division(slots=given, misses=misses)
 
 
 def _steps(curve: Curve) -> tuple[Int64s, Float64s]:

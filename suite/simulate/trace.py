@@ -2,10 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from workloads.batch import Split, Workload
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-_Made = TypeVar("_Made")
 
 FAR = 32
 """Ids by which a loop asks for memory ahead."""
@@ -61,21 +59,6 @@ class Trace(ABC):
         """The row at which each table starts, int64 `[tables]`."""
         ends: Int64s = np.cumsum([0, *(rows for _, rows in self.tables)])
         return ends[:-1]
-
-    def once(self, make: Callable[..., _Made], *given: object) -> _Made:
-        """Make something of this trace and arguments, and keep it: it is the same for every size of a cache.
-
-        With other arguments it is made anew.
-        """
-        if self._made.get(make, (None,))[0] != given:
-            self._made.pop(make, None)  # frees it before another is made
-            self._made[make] = given, make(self, *given)
-        kept: _Made = self._made[make][1]
-        return kept
-
-    @cached_property
-    def _made(self) -> dict[Callable[..., Any], tuple[tuple[object, ...], Any]]:
-        return {}
 
 
 class WorkloadTrace(Trace):

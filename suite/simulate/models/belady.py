@@ -1,6 +1,7 @@
 """Bounds: the least that any cache could miss, and what none of any size could hold."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class BeladyModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         span, rows = setting.span, setting.trace.rows
-        self._uses = setting.trace.once(NextUses, span.stop)
+        self._uses = _next_uses(setting.trace, span.stop)
         level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
         ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
@@ -90,7 +91,7 @@ class CompulsoryModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._first = setting.trace.once(NextUses, setting.span.stop).first
+        self._first = _next_uses(setting.trace, setting.span.stop).first
         self._level, self._bar = _start_rows(setting, parameters["warm"])
         self._free = setting.slots if self._level.size else 0
 
@@ -117,12 +118,13 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
     """
     if warm == "off":
         return np.empty(0, np.int32), 0
-    levels = setting.trace.once(_levels)
+    levels = _levels(setting.trace)
     or_higher = np.bincount(levels)[::-1].cumsum()[::-1]
     enough = np.flatnonzero(or_higher >= min(setting.slots, levels.size))
     return levels, int(enough[-1])
 
 
+@lru_cache(maxsize=1)  # the same at every size of a cache
 def _levels(trace: Trace) -> Int32s:
     """The level of the frequency of every row, int32 `[rows]`."""
     rows = np.arange(trace.rows, dtype=np.int32)
@@ -154,6 +156,11 @@ class NextUses:
         room: Uses = np.empty(trace.batch_lookups, kind)
         for number, ids in made_ahead(trace, reversed(range(stop)), threads=2):  # here nothing else takes long
             self.of[number] = room[: _go_back(ids.values, ids.ends, ids.starts, number, self.first, room)].copy()
+
+
+@lru_cache(maxsize=1)  # the same at every size of a cache
+def _next_uses(trace: Trace, stop: int) -> NextUses:
+    return NextUses(trace, stop)
 
 
 @compiled

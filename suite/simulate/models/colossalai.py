@@ -40,8 +40,8 @@ class ColossalAIModel(CacheModel):
     to a slot, not to a row, and its driver trains with SGD alone. Not modelled: several batches brought in together
     (`--prefetch_num`), the asynchronous copy, table-wise caches, and several devices.
 
-    Memory: 4 B per row for ranks, kept with the trace; 4 B per row and 28 B per slot, counts ending at 2^32 - 1. While
-    it is built also the trace's frequencies.
+    Memory: 4 B per row for ranks; 4 B per row and 28 B per slot, counts ending at 2^32 - 1. While it is built also the
+    trace's frequencies.
     """
 
     moves_state = False
@@ -52,7 +52,7 @@ class ColossalAIModel(CacheModel):
         trace = setting.trace
         self._lfu = parameters["policy"] == "lfu"
         self._used = min(math.ceil(setting.slots * _WARM_SHARE), trace.rows)
-        self._ranks = trace.once(ranks)
+        self._ranks = ranks(trace)
         frequent = np.flatnonzero(self._ranks < self._used)
         self._place = np.where(self._ranks < self._used, self._ranks, _ABSENT)  # the slot of each row
         self._row, self._accesses = np.zeros(setting.slots, np.int32), np.zeros(setting.slots, np.uint64)

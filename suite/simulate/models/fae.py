@@ -1,6 +1,7 @@
 """FAE (arXiv 2103.00686): a fixed hot set."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class HotSetModel(CacheModel):
     the same size); its optimizer state does not move. The batches are taken as they come: FAE's sorting of samples into
     hot and mixed batches, and bringing the hot rows of host and device in line where the two alternate, are left out.
 
-    Memory: 1 B per row, none per slot, and ranks, kept with the trace: 4 B per row, while they are made 24 B.
+    Memory: 1 B per row, none per slot, and for ranks 4 B per row, while they are made 24 B.
     """
 
     bypasses = True
@@ -27,7 +28,7 @@ class HotSetModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._cold = setting.trace.once(ranks) >= setting.slots
+        self._cold = ranks(setting.trace) >= setting.slots
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         if tally is None:
@@ -37,6 +38,7 @@ class HotSetModel(CacheModel):
         tally.rows_written_back += misses
 
 
+@lru_cache(maxsize=1)  # the same at every size of a cache
 def ranks(trace: Trace) -> Int32s:
     """The place of every row by falling frequency, from 0 on, int32 `[rows]`; of equals the lower row comes first."""
     frequencies = np.concatenate(trace.frequencies())

@@ -1,6 +1,7 @@
 """The frequency-aware cache of this project (arXiv 2208.05321), simulated by the very planner that trains."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,8 +125,9 @@ class _Ram:
 def _policy_of(name: str, trace: Trace) -> Policy:
     if name == "lru":
         return LRU()
-    return LFU(trace.rows) if name == "lfu" else trace.once(_static)
+    return LFU(trace.rows) if name == "lfu" else _static(trace)
 
 
+@lru_cache(maxsize=1)  # the same at every size of a cache
 def _static(trace: Trace) -> StaticFrequency:
     return StaticFrequency(trace.frequencies())

@@ -57,21 +57,15 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     span = Span(counted_from=12, stop=30)
     curves = miss_curves(trace, span, per_table=True)
     split = split_slots(curves, 900)
-    assert sum(split.greedy.slots) == 900
-    for curve, slots, misses in zip(curves.tables, split.greedy.slots, split.greedy.misses, strict=True):
+    assert sum(split.cache_rows.values()) == 900
+    for curve, slots, misses in zip(curves.tables, split.cache_rows.values(), split.misses, strict=True):
         assert least_recent(SomeTables(trace, [curve.name]), slots, span)[0] == misses
         assert slots >= curve.largest_batch
     assert least_recent(trace, 900, span)[0] == split.shared_misses
 
 
 def split_of(own, shared):
-    tables = [curve_of([0], misses=own, name="a")]
-    return SlotSplit(
-        slots=1,
-        names=("a",),
-        greedy=divide_greedily(tables, 1),
-        shared_misses=shared,
-    )
+    return SlotSplit(slots=1, cache_rows={"a": 1}, misses=(own,), shared_misses=shared)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +90,9 @@ def test_the_division_can_be_given_to_the_collection():
     ]
     optimizer = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1)
     cache = CachedEmbeddingBagCollection(
-        tables, optimizer=optimizer, cache_ratio=0.5, cache_rows=split.cache_rows(), policy="lru"
+        tables, optimizer=optimizer, cache_ratio=0.5, cache_rows=split.cache_rows, policy="lru"
     )
-    assert split.cache_rows() == dict(zip(["t0", "t1"], split.greedy.slots, strict=True))
+    assert [*split.cache_rows] == ["t0", "t1"]
     assert cache.memory() is not None
 
 
