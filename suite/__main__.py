@@ -22,7 +22,7 @@ COMMANDS = {
         "Memory that every system needs, and the least time of a step on described hardware.",
     ),
     "report": (
-        "suite.report.command:report_command",
+        "suite.report.publish:report_command",
         "Turn records into what gets published: tables, figures and a page that opens offline.",
     ),
     "compare": (

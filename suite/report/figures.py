@@ -279,18 +279,17 @@ def _style(policy: str) -> dict[str, Any]:
     }
 
 
-DRAWN: tuple[Callable[[Source], Figure | None], ...] = (
-    throughput_by_bytes, throughput_by_budget, miss_ratio, quality_by_bytes,
-)  # fmt: skip
-"""In the order of the page, each under its function's name."""
+CAPTIONS: dict[Callable[[Source], Figure | None], str] = {
+    throughput_by_bytes: "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
+    throughput_by_budget: "Throughput of rows on a drive by host budget, relative to all rows in RAM, with intervals",
+    miss_ratio: "Misses by cache size, simulated, with the optimum",
+    quality_by_bytes: "AUROC of approximate tables by their bytes, under the line of the exact baseline",
+}
+"""The figures in the order of the page, each under its function's name, with their captions."""
 
 
 def figures(source: Source) -> dict[str, Figure]:
     """The figures by name; one without data is left out."""
-    drawn = {}
-    for draw in DRAWN:
-        with look(f"report {draw.__name__}"):
-            figure = draw(source)
-        if figure is not None:
-            drawn[draw.__name__] = figure
-    return drawn
+    with look("report"):
+        drawn = {draw.__name__: draw(source) for draw in CAPTIONS}
+    return {name: figure for name, figure in drawn.items() if figure is not None}

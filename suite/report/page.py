@@ -18,6 +18,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from suite.report.figures import CAPTIONS
 from suite.tables.settings import caveat
 from suite.tables.sheet import ResultTable, Sheet
 from suite.tables.statistics import Estimate
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
 
 
 _FOLDER = Path(__file__).parent
-CAPTIONS = {
-    "throughput_by_bytes": "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
-    "throughput_by_budget": "Throughput of rows on a drive by host budget, relative to all rows in RAM, with intervals",
-    "miss_ratio": "Misses by cache size, simulated, with the optimum",
-    "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
-}
-"""Captions by figure, in the order of the page."""
 
 
 def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
@@ -58,7 +52,7 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
         sheets=sheets,
         caveats=list(dict.fromkeys(filter(None, map(caveat, source.groups)))),
-        figures=[(caption, _inline(name, svgs[name])) for name, caption in CAPTIONS.items() if name in svgs],
+        figures=[(words, _inline(name, svgs[name])) for f, words in CAPTIONS.items() if (name := f.__name__) in svgs],
         records=len(source.records),
         simulations=len(source.simulations),
         newest=max(record.started_at for record in source.records)[:10],

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from suite.records.record import Record
 from suite.records.store import RecordStore
-from suite.report.command import report_command
-from suite.report.publish import read
+from suite.report.publish import read, report_command
 from tests.unit.suite.fabricate import gpu_run, record
 
 app = typer.Typer()
