@@ -13,7 +13,8 @@ from suite.records.scales import FULL
 from suite.run.cell.feed import open_workload
 from suite.simulate.models.model import CannotReplay, Span, Tally
 from suite.simulate.trace import WorkloadTrace
-from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
+from systems.contract import CacheRatio, DeviceBytes, Verdict
+from workloads.batch import Workload
 
 CLOSEST = {"full_gpu": "torchrec", "freq_cache": "ColossalAI"}
 """Published methods by the system here that keeps and moves the same rows. The published cache too ranks rows by
@@ -84,7 +85,7 @@ def advise(
     refused: dict[str, str] = {}
     for number, one in enumerate(cells):
         try:
-            for case in _sizes(Case.of(one, workload), ratios, budget):
+            for case in _sizes(one, workload, ratios, budget):
                 if case.support.verdict is not Verdict.YES:
                     refused.setdefault(one.system, case.support.reason)
                     continue
@@ -114,13 +115,17 @@ def advise(
     )
 
 
-def _sizes(case: Case, ratios: Sequence[float], budget: int | None) -> Iterator[Case]:
+def _sizes(cell: Cell, workload: Workload, ratios: Sequence[float], budget: int | None) -> Iterator[Case]:
     """A system at every size: caches at every ratio and as large as a device budget allows."""
-    budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in (ratios if case.caches else (1.0,))]
-    left = 0 if budget is None else budget - sum(case.beside_bytes.values())
-    if case.caches and left > 0:
-        budgets.append(DeviceBytes(total_bytes=left))
-    return (replace(case, budget=one) for one in budgets)
+    whole = Case(cell=cell, workload=workload, budget=CacheRatio(ratio=1.0))
+    if not whole.caches:
+        yield whole
+        return
+    for ratio in ratios:
+        yield replace(whole, budget=CacheRatio(ratio=ratio))
+    left = 0 if budget is None else budget - sum(whole.beside_bytes.values())
+    if left > 0:
+        yield replace(whole, budget=DeviceBytes(total_bytes=left))
 
 
 def _bounds(case: Case, counts: Tally, hardware: Hardware) -> dict[str, object]:
@@ -128,7 +133,7 @@ def _bounds(case: Case, counts: Tally, hardware: Hardware) -> dict[str, object]:
     return {
         "hit_rate": 1 - counts.unique_misses / counts.unique_ids if case.caches else None,
         "overflows": counts.overflow_batches > 0,
-        "least_s": least_seconds(case, counts, hardware, tf32=case.cell.tf32),
+        "least_s": least_seconds(case, counts, hardware),
         "published_steps_per_s": published_rate(case),
     }
 

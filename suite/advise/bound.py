@@ -99,7 +99,7 @@ class LeastSeconds(Model):
         return max(self.compute, self.link)
 
 
-def least_seconds(case: Case, counts: Tally, hardware: Hardware, *, tf32: bool) -> LeastSeconds:
+def least_seconds(case: Case, counts: Tally, hardware: Hardware) -> LeastSeconds:
     """Bound the step of a case.
 
     - flops: the products of forward and backward;
@@ -116,7 +116,7 @@ def least_seconds(case: Case, counts: Tally, hardware: Hardware, *, tf32: bool) 
     rows = 2 * trained * (case.row_bytes + case.state_bytes)
     memory = 2 * 4 * (case.activation_values + case.dense_parameters) + rows
     return LeastSeconds(
-        flops=case.dense_flops / ((hardware.tf32_flops if tf32 else None) or hardware.fp32_flops),
+        flops=case.dense_flops / ((hardware.tf32_flops if case.cell.tf32 else None) or hardware.fp32_flops),
         device_memory=memory / (hardware.memory_gb_per_s * 1e9),
         link_in=link_in / (hardware.link_gb_per_s * 1e9),
         link_out=link_out / (hardware.link_gb_per_s * 1e9),
@@ -128,7 +128,7 @@ def _link_bytes(case: Case, counts: Tally) -> tuple[int, int]:
     if case.name in RESIDENT:
         return 0, 0
     if case.name == "cpu_embeddings":
-        pooled = counts.batches * case.cell.batch_size * len(case.tables) * case.row_bytes
+        pooled = counts.batches * case.cell.batch_size * len(case.workload.tables) * case.row_bytes
         return pooled, pooled
     # row-wise state is on the device; other state stays beside the rows on the host, cached rows or not
     state = 0 if case.spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD else case.state_bytes

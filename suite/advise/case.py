@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Self
 
 import torch
 
@@ -12,8 +11,6 @@ from suite.run.cell.training import tables_of
 from systems import registry
 from systems.contract import (
     Budget,
-    CacheRatio,
-    DeviceBytes,
     EmbeddingSystem,
     OptimizerKind,
     SparseOptimizer,
@@ -40,29 +37,14 @@ RESIDENT = frozenset({"full_gpu", "reference"})
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The setting of a cell, of which rounds and steps do not matter, with a budget for the cache.
+    """The setting of a cell, of which rounds, steps and cache size do not matter, with its workload.
 
-    `batch_lookups` is the most ids of a batch; `budget` is a share of the rows, or bytes of the device for the
-    embeddings.
+    `budget` is a share of the rows, or bytes of the device for the embeddings.
     """
 
     cell: Cell
-    tables: tuple[tuple[str, int], ...]
-    dense_columns: int
-    batch_lookups: int
+    workload: Workload
     budget: Budget
-
-    @classmethod
-    def of(cls, cell: Cell, workload: Workload) -> Self:
-        """The case of a cell, whose workload is `workload`."""
-        budget = cell.device_budget_bytes
-        return cls(
-            cell=cell,
-            tables=workload.tables,
-            dense_columns=workload.dense_columns,
-            batch_lookups=workload.batch_lookups,
-            budget=CacheRatio(ratio=cell.cache_ratio or 1.0) if budget is None else DeviceBytes(total_bytes=budget),
-        )
 
     @cached_property
     def _variant(self) -> Variant:
@@ -92,11 +74,11 @@ class Case:
     def spec(self) -> SystemSpec:
         """The spec that the system is built from; frequencies are left empty."""
         return SystemSpec(
-            tables=tables_of(self.tables, self.cell.embedding_dim),
+            tables=tables_of(self.workload.tables, self.cell.embedding_dim),
             optimizer=SparseOptimizer(kind=OptimizerKind(self.cell.optimizer), lr=1.0),
             device=torch.device(self.cell.device),
             budget=self.budget,
-            batch_lookups=self.batch_lookups,
+            batch_lookups=self.workload.batch_lookups,
             frequencies={},
             parameters=registry.resolved_parameters(self._variant, self.system_class),
         )
@@ -148,8 +130,8 @@ class Case:
         """Device memory of all but the embeddings: the model at its peak, and ids that lie there, of two batches."""
         parameters, ids = self.dense_parameters, 0
         if self.cell.device == "cuda" and not self.system_class.ids_on_host:
-            bags = self.cell.batch_size * len(self.tables)
-            ids = 2 * _ID_BYTES * (self.batch_lookups + 2 * bags)  # with lengths and offsets of bags
+            bags = self.cell.batch_size * len(self.workload.tables)
+            ids = 2 * _ID_BYTES * (self.workload.batch_lookups + 2 * bags)  # with lengths and offsets of bags
         model = 4 * ((1 + _STATES[self.cell.optimizer]) * parameters + self.peak_values)
         return {"model and activations": model, "ids of two batches": ids}
 
@@ -175,9 +157,9 @@ class Case:
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
         """Inputs and outputs of every linear layer of the model, the bottom MLP's first."""
-        features, dim = len(self.tables) + 1, self.cell.embedding_dim
+        features, dim = len(self.workload.tables) + 1, self.cell.embedding_dim
         interacted = dim + features * (features - 1) // 2
-        bottom = (self.dense_columns, *self.cell.bottom_mlp, dim)
+        bottom = (self.workload.dense_columns, *self.cell.bottom_mlp, dim)
         return (*pairwise(bottom), *pairwise((interacted, *self.cell.top_mlp)))
 
     @property
@@ -187,7 +169,7 @@ class Case:
         Nobody wants the gradient of the dense columns, so the first layer has one product less.
         """
         linear = sum(inputs * outputs for inputs, outputs in self.layers)
-        interaction = (len(self.tables) + 1) ** 2 * self.cell.embedding_dim
+        interaction = (len(self.workload.tables) + 1) ** 2 * self.cell.embedding_dim
         first_inputs, first_outputs = self.layers[0]
         return 2.0 * self.cell.batch_size * (3 * (linear + interaction) - first_inputs * first_outputs)
 
@@ -199,7 +181,7 @@ class Case:
     @property
     def activation_values(self) -> int:
         """Values that forward leaves for backward: pooled rows, their products, the output of every layer."""
-        features, outputs = len(self.tables) + 1, sum(out for _, out in self.layers)
+        features, outputs = len(self.workload.tables) + 1, sum(out for _, out in self.layers)
         return self.cell.batch_size * (features * self.cell.embedding_dim + features**2 + outputs)
 
     @property
@@ -211,10 +193,10 @@ class Case:
         most behind the products of vectors: the joined ones, the gradient of each factor, that of the products, and
         the gradients of the parameters.
         """
-        cell, vectors, dim = self.cell, len(self.tables) + 1, self.cell.embedding_dim
+        cell, vectors, dim = self.cell, len(self.workload.tables) + 1, self.cell.embedding_dim
         joined, interacted = vectors * dim, dim + vectors * (vectors - 1) // 2
         throughout = sum(cell.bottom_mlp) + dim + interacted
         top = max(done + out for done, out in zip(accumulate(cell.top_mlp), cell.top_mlp, strict=True))
-        forward = throughout + joined + len(self.tables) * dim + top
+        forward = throughout + joined + len(self.workload.tables) * dim + top
         backward = throughout + 3 * joined + vectors * vectors
         return max(cell.batch_size * forward, cell.batch_size * backward + self.dense_parameters)

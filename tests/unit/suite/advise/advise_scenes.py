@@ -1,5 +1,7 @@
 """What the tests of the advisor share: a case on three small tables."""
 
+from types import SimpleNamespace
+
 from suite.advise.case import Case
 from systems.contract import Budget, CacheRatio
 from tests.unit.suite import fabricate
@@ -18,10 +20,5 @@ def case(system: str = "full_gpu", *, budget: Budget | None = None, dense_column
         "device": "cpu",
     }
     cell = fabricate.cell(system, **setting | changes)
-    return Case(
-        cell=cell,
-        tables=TABLES,
-        dense_columns=dense_columns,
-        batch_lookups=3 * cell.batch_size,
-        budget=budget or CacheRatio(ratio=0.5),
-    )
+    workload = SimpleNamespace(tables=TABLES, dense_columns=dense_columns, batch_lookups=3 * cell.batch_size)
+    return Case(cell=cell, workload=workload, budget=budget or CacheRatio(ratio=0.5))

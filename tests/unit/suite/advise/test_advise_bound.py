@@ -30,8 +30,8 @@ def _machine(**changes: object) -> Hardware:
     return Hardware.model_validate(values | changes)
 
 
-def _least(system: str, hardware: Hardware | None = None, *, tf32: bool = False, **changes: object) -> LeastSeconds:
-    return least_seconds(case(system, device="cuda", **changes), COUNTS, hardware or _machine(), tf32=tf32)
+def _least(system: str, hardware: Hardware | None = None, **changes: object) -> LeastSeconds:
+    return least_seconds(case(system, device="cuda", **changes), COUNTS, hardware or _machine())
 
 
 def test_resident_rows_cross_the_device_memory_and_no_link() -> None:

@@ -58,13 +58,13 @@ def test_on_a_gpu_rows_stay_on_the_host_and_ids_go_where_a_system_wants_them() -
     assert cached.device_bytes["index and row-wise state of all rows"] == 4 * 820
     assert case("freq_cache[policy=lru]", device="cuda").beside_bytes["ids of two batches"] == 0
     # with lengths and offsets of bags of one
-    assert plain.beside_bytes["ids of two batches"] == 2 * 8 * (3 * plain.batch_lookups)
+    assert plain.beside_bytes["ids of two batches"] == 2 * 8 * (3 * plain.workload.batch_lookups)
 
 
 def test_parameters_and_flops_are_those_that_torch_counts() -> None:
     sizes = {"bottom_mlp": (64, 32), "top_mlp": (64, 32, 1), "dense_columns": 13}
     of = case(**sizes)
-    names = [name for name, _ in of.tables]
+    names = [name for name, _ in of.workload.tables]
     rows = torch.rand(64, 48, requires_grad=True)
 
     class Given(torch.nn.Module):

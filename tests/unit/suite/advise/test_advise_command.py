@@ -13,6 +13,7 @@ from suite.advise.command import advise_command
 from suite.run.cell.feed import open_workload
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
+from systems.contract import CacheRatio
 from tests.unit.suite.run.console.command_scenes import prepared_kaggle
 
 app = typer.Typer()
@@ -94,7 +95,8 @@ def test_published_rates_stand_beside_the_system_that_moves_the_same_rows(
     setting = {"scale": "full", "batch_size": 16384, "cache_ratio": "0.01"} | changes
     options = Options(systems=system, workloads="criteo_kaggle", **setting)
     cell = plan_cells(options, device="cuda", host_bytes=1 << 40)[0][0]
-    assert published_rate(Case.of(cell, open_workload(cell))) == published
+    case = Case(cell=cell, workload=open_workload(cell), budget=CacheRatio(ratio=cell.cache_ratio))
+    assert published_rate(case) == published
 
 
 def test_what_was_decided_for_the_user_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from suite.records.command_line import OptimizerName, ScaleName
 from suite.records.environment import VIRTUAL_DEVICE
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
-from systems.contract import EmbeddingSystem, Tier
+from systems.contract import CacheRatio, EmbeddingSystem, Tier
 from systems.freq_cache import sizing
 from workloads.batch import Workload
 from workloads.streams.synthetic import SyntheticWorkload
@@ -58,7 +58,8 @@ def case_of(number: int) -> Case:
         cache_ratio=str(cell["cache_ratio"]),
     )
     (planned,) = plan_cells(options, device="cuda", host_bytes=1 << 40)[0]
-    return Case.of(planned, opened(planned.workload, planned.batch_size))
+    workload = opened(planned.workload, planned.batch_size)
+    return Case(cell=planned, workload=workload, budget=CacheRatio(ratio=planned.cache_ratio))
 
 
 def modelled(case: Case) -> bool:
