@@ -245,10 +245,7 @@ def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | 
     """A quantity in both runs; quality over the rounds that both measured, because rounds differ in seed."""
     if field not in ("auroc", "accuracy"):
         return before.line().get(field), after.line().get(field)
-    old, new = (
-        {run.cell.round: getattr(run.measurement.quality, field) for run in row.records if run.measurement is not None}
-        for row in (before, after)
-    )
+    old, new = before.quality(field), after.quality(field)
     shared = old.keys() & new.keys()
     return (fmean(old[one] for one in shared), fmean(new[one] for one in shared)) if shared else (None, None)
 

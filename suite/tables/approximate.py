@@ -48,7 +48,7 @@ def approximations(group: RecordGroup) -> list[dict[str, Any]]:
     if all(row.exact for row in rows):
         return []
     baseline = next((row for row in rows if is_baseline(row.system)), None)
-    exact = _aurocs(baseline) if baseline is not None else {}
+    exact = baseline.quality("auroc") if baseline is not None else {}
     found = [_line(row, exact) for row in rows if not row.exact or row is baseline]
     full = next((line["table_bytes"] for line in found if line["exact"]), None)
     for line in found:
@@ -58,7 +58,7 @@ def approximations(group: RecordGroup) -> list[dict[str, Any]]:
 
 def _line(row: Row, exact: dict[int, float]) -> dict[str, Any]:
     """Raw numbers by column but for the share; `exact` has the baseline's AUROC by round."""
-    own = _aurocs(row)
+    own = row.quality("auroc")
     pairs = [exact[number] - value for number, value in own.items() if number in exact]
     accounts = [measurement.memory.anatomy_bytes for measurement in row.measurements]
     sizes = [
@@ -75,12 +75,6 @@ def _line(row: Row, exact: dict[int, float]) -> dict[str, Any]:
         "rounds": row.measured_rounds,
         "row": row,
     }
-
-
-def _aurocs(row: Row) -> dict[int, float]:
-    """AUROC by round."""
-    measured = row.records if row.measured_rounds else ()
-    return {run.cell.round: run.measurement.quality.auroc for run in measured if run.measurement is not None}
 
 
 def approximate_tables(group: RecordGroup) -> list[ResultTable]:

@@ -7,13 +7,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from suite.records.groups import IN_RAM, REFERENCE, RecordGroup, base_name, is_baseline
-from suite.records.record import Record, Status
+from suite.records.record import Status
 from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS, hit_rate
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
 from suite.tables.sheet import Column, Line, ResultTable
-from suite.tables.statistics import Estimate, relative_speed
+from suite.tables.statistics import Estimate, embedding_turns, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
@@ -209,7 +209,8 @@ def _of(one: Line, name: str) -> str:
 def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
     """Raw numbers by column; speeds are those of the step."""
     if step is Step.EMBEDDING:
-        group = RecordGroup(group.key, tuple(map(_embedding_alone, group.records)))
+        alone = (run.model_copy(update={"turns": run.turns and embedding_turns(run.turns)}) for run in group.records)
+        group = RecordGroup(group.key, tuple(alone))
     rows, budget = merged_rows(group), group.cell.host_budget_bytes or 0
     rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
     for row in rows:
@@ -239,15 +240,6 @@ def _ram_hit_rate(row: Row) -> float | None:
     if counted is None or counted.rows_from_ram is None or not counted.unique_ids:
         return None
     return counted.rows_from_ram / counted.unique_ids
-
-
-def _embedding_alone(record: Record) -> Record:
-    """A record whose turns are those of the embedding step."""
-    turns = record.turns
-    if turns is None or turns.embedding_s is None:
-        return record.model_copy(update={"turns": None})
-    alone = {"system_s": turns.embedding_s, "baseline_s": turns.baseline_embedding_s, "drive": turns.embedding_drive}
-    return record.model_copy(update={"turns": turns.model_copy(update=alone)})
 
 
 def _fastest(rows: Sequence[Row], name: str) -> Row | None:

@@ -65,6 +65,11 @@ class Row:
         """Those that the numbers come from."""
         return trusted(self.records)
 
+    def quality(self, name: str) -> dict[int, float]:
+        """AUROC or accuracy by round; rounds differ in seed."""
+        measured = self.records if self.measured_rounds else ()
+        return {run.cell.round: getattr(run.measurement.quality, name) for run in measured if run.measurement}
+
     @property
     def passed(self) -> bool:
         """Whether every verification passed, and there was one."""

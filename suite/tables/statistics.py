@@ -136,12 +136,16 @@ def scatter_of(runs: Iterable[Record]) -> float:
 
 def _embedding_ratio(own: Sequence[Turns]) -> Estimate | None:
     """Speed of the embedding step alone relative to the baseline's; None: not measured, or the baseline itself."""
-    alone = [
-        turns.model_copy(update={"system_s": turns.embedding_s, "baseline_s": turns.baseline_embedding_s})
-        for turns in own
-        if turns.embedding_s is not None and turns.baseline_embedding_s is not None
-    ]
+    alone = [one for one in map(embedding_turns, own) if one is not None and one.baseline_s is not None]
     return ratio_of(samples_of(_log_speeds(alone))) if alone else None
+
+
+def embedding_turns(turns: Turns) -> Turns | None:
+    """The turns of the embedding step alone in place of the whole step's; None: there are none."""
+    if turns.embedding_s is None:
+        return None
+    alone = {"system_s": turns.embedding_s, "baseline_s": turns.baseline_embedding_s, "drive": turns.embedding_drive}
+    return turns.model_copy(update=alone)
 
 
 def _baseline_first(turns: Turns) -> Turns:
