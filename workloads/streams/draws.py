@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
 
 ROUNDS = 3
 """Rounds of a permutation of ranks."""
@@ -60,14 +64,14 @@ class RankTables(NamedTuple):
         first, last: First and last rank of the tail, int64.
     """
 
-    borders: npt.NDArray[np.float64]
-    low: npt.NDArray[np.float64]
-    slope: npt.NDArray[np.float64]
-    head_mass: npt.NDArray[np.float64]
-    inverse_power: npt.NDArray[np.float64]
-    shift: npt.NDArray[np.float64]
-    first: npt.NDArray[np.int64]
-    last: npt.NDArray[np.int64]
+    borders: Floats
+    low: Floats
+    slope: Floats
+    head_mass: Floats
+    inverse_power: Floats
+    shift: Floats
+    first: Ints
+    last: Ints
 
 
 class Mixers(NamedTuple):
@@ -80,11 +84,11 @@ class Mixers(NamedTuple):
         shift: Half of these bits, uint64 `[tables]`.
     """
 
-    rows: npt.NDArray[np.uint64]
-    multipliers: npt.NDArray[np.uint64]
-    offsets: npt.NDArray[np.uint64]
-    mask: npt.NDArray[np.uint64]
-    shift: npt.NDArray[np.uint64]
+    rows: Words
+    multipliers: Words
+    offsets: Words
+    mask: Words
+    shift: Words
 
 
 @compiled

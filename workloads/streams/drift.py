@@ -6,11 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from workloads.streams.draws import compiled
+from workloads.streams.draws import Floats, Ints, compiled
 from workloads.streams.track import (
     CHUNK,
-    Floats,
-    Ints,
     Table,
     Track,
     hashed,

@@ -7,12 +7,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from workloads.streams.draws import compiled, tail_rank
+from workloads.streams.draws import Floats, Ints, compiled, tail_rank
 from workloads.streams.track import (
     GOLDEN,
     UNIFORM_SHIFT,
-    Floats,
-    Ints,
     Table,
     Track,
     hashed,

@@ -4,13 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from workloads.streams.draws import sum_effects
+from workloads.streams.draws import Floats, Words, sum_effects
 from workloads.streams.samples import Samples
-
-Floats = npt.NDArray[np.float64]
-Words = npt.NDArray[np.uint64]
 
 _DENSE_SHARE = 0.2
 _SQUARE_SHARE = 0.3

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from workloads.batch import Split
-from workloads.streams.draws import to_dense, to_uniform
+from workloads.streams.draws import Floats, Ints, to_dense, to_uniform
 from workloads.streams.profiles import DenseProfile
 
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
+Singles = NDArray[np.float32]
 
 STREAMS = {Split.TRAIN: 0, Split.VALIDATION: 1, Split.TEST: 2}
 """Numbers of the streams of batches; the streams below are drawn from once, when a workload is made."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from workloads import DataError
 from workloads.batch import Batch, Split, bag_offsets
 from workloads.schema import SCHEMAS, DatasetSchema, prefix_of
+from workloads.streams.draws import Floats, Ints
 from workloads.streams.planted import PlantedModel
 from workloads.streams.profiles import load_profile
 from workloads.streams.samples import (
@@ -23,8 +24,6 @@ from workloads.streams.samples import (
     STREAMS,
     TIMELINE,
     DenseSampler,
-    Floats,
-    Ints,
     Samples,
     uniform_words,
 )

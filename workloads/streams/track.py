@@ -5,14 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from workloads.streams.draws import compiled
+from workloads.streams.draws import Floats, Ints, Words, compiled
 from workloads.streams.zipf import RankLaw
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 KEYS = 2
 """Random words that a track takes for a table."""

@@ -10,12 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from workloads.streams.draws import ROUNDS, Mixers, RankTables, scramble, to_power, to_ranks
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from workloads.streams.draws import ROUNDS, Floats, Ints, Mixers, RankTables, scramble, to_power, to_ranks
 
 _SINGULAR = 1e-6
 
