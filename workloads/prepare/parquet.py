@@ -10,7 +10,7 @@ import polars as pl
 from workloads import DataError
 from workloads.manifest import FileRecord
 from workloads.prepare.formats import Kind, RawColumn, RawFormat
-from workloads.prepare.values import RowChecks, refusal, typed
+from workloads.prepare.values import RowChecks, refusals, typed
 
 # The text of one row of one column, about.
 BYTES_PER_VALUE = 16
@@ -90,17 +90,14 @@ class ParquetRows:
         used = self.raw.used
         texts = block.select(_text(column, block.schema[column.name]) for column in used)
         kept: Sequence[int] = range(block.height)
-        ids = (texts[column.name] for column in used if column.kind is Kind.CATEGORICAL_HEX)
-        signed = any(text.str.contains("+", literal=True).any() for text in ids)  # polars takes +5 for 5
-        frame = None if signed else typed(texts, used)
-        if frame is None:
-            problems = [refusal(used, [(text or "").encode() for text in row]) for row in texts.iter_rows()]
-            for position, problem in enumerate(problems):
-                if problem:
-                    self.checks.add(f" row {first + position + 1}: {problem}")
-            kept = [position for position in kept if not problems[position]]
-            frame = typed(texts.filter(pl.Series([not problem for problem in problems], dtype=pl.Boolean)), used)
-        assert frame is not None  # both ways of reading agree
+        frame, good = typed(texts, used)
+        if not all(column.all() for column in good):
+            rows = ([(text or "").encode() for text in row] for row in texts.iter_rows())
+            refused = refusals(used, rows, good)
+            for position, problem in refused.items():
+                self.checks.add(f" row {first + position + 1}: {problem}")
+            kept = [position for position in kept if position not in refused]
+            frame = frame[kept]
         self.checks.check_order(frame, lambda back: f" row {first + kept[back] + 1}")
         return frame
 

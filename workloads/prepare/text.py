@@ -9,7 +9,7 @@ import polars as pl
 from workloads import DataError
 from workloads.prepare.formats import Kind, RawColumn, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
-from workloads.prepare.values import RowChecks, refusal, typed
+from workloads.prepare.values import RowChecks, refusals, typed
 
 # So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20
@@ -66,10 +66,9 @@ class TextRows:
     def _fast(self, block: TextBlock) -> pl.DataFrame | None:
         """The typed rows of a block in which every line is good; None where one may not be."""
         text = _with_line_feeds(block)
-        # polars takes +5 for 5 and fills up short lines
-        if text is None or b"+" in text or text.startswith(_TAKEN_FOR_OTHERS) or self._quoted(text):
+        if text is None or text.startswith(_TAKEN_FOR_OTHERS) or self._quoted(text):
             return None
-        lines = text.count(b"\n")
+        lines = text.count(b"\n")  # polars fills up short ones
         if text.count(self.raw.separator) != lines * (len(self.raw.columns) - 1):
             return None
         try:
@@ -82,31 +81,39 @@ class TextRows:
             )
         except pl.exceptions.PolarsError:
             return None
+        if frame.height != lines:
+            return None
         used = frame.select(column.name for column in self.raw.used)
-        return typed(used, self.raw.used) if frame.height == lines else None
+        found, good = typed(used, self.raw.used, plus=b"+" in text)
+        return found if all(column.all() for column in good) else None
 
     def _slow(self, block: TextBlock) -> pl.DataFrame:
-        rows: list[list[str]] = []
+        rows: list[list[bytes]] = []
         lines: list[int] = []
+        problems: dict[int, str] = {}
         positions = [i for i, column in enumerate(self.raw.columns) if column.kind is not Kind.IGNORED]
         for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"), start=block.first):
             try:
                 fields = self._fields(line, block.line_end)
             except _BadLine as problem:
-                self.checks.add(f"{number}: {problem}")
+                problems[number] = str(problem)
             else:
-                rows.append([fields[position].decode() for position in positions])
+                rows.append([fields[position] for position in positions])
                 lines.append(number)
         schema = {column.name: pl.String for column in self.raw.used}
-        texts = pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.all().replace("", None))
-        frame = typed(texts, self.raw.used)
-        if frame is None:
-            raise AssertionError(f"{self.file.path}: the two ways of reading lines from {block.first} on disagree")
-        self.checks.check_order(frame, lambda back: str(lines[back]))
-        return frame
+        decoded = [[field.decode(errors="replace") for field in row] for row in rows]
+        texts = pl.DataFrame(decoded, schema=schema, orient="row").with_columns(pl.all().replace("", None))
+        frame, good = typed(texts, self.raw.used)
+        refused = refusals(self.raw.used, rows, good)
+        problems |= {lines[position]: problem for position, problem in refused.items()}
+        for number in sorted(problems):
+            self.checks.add(f"{number}: {problems[number]}")
+        kept = [position for position in range(len(rows)) if position not in refused]
+        self.checks.check_order(frame[kept], lambda back: str(lines[kept[back]]))
+        return frame[kept]
 
     def _fields(self, line: bytes, line_end: bytes) -> list[bytes]:
-        """The fields of a line, all of which may stand in their columns."""
+        """The fields of a line, as many as there are columns."""
         carriage_return = line.endswith(b"\r")
         content = line.removesuffix(b"\r")
         if carriage_return != (line_end == b"\r\n") or b"\r" in content:
@@ -119,8 +126,6 @@ class TextRows:
             raise _BadLine(f"{len(fields)} columns found, {separated}")
         if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
             raise _BadLine("the header again: were files joined? Leave out all headers but the first")
-        if problem := refusal(self.raw.columns, fields):
-            raise _BadLine(problem)
         return fields
 
     def _quoted(self, text: bytes) -> bool:

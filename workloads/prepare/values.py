@@ -4,7 +4,7 @@ Refused are malformed rows, counted against an allowance, and rows that go back 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +18,13 @@ LOGGED_BAD_ROWS = 10
 _LOG = logging.getLogger(__name__)
 
 
-def typed(texts: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame | None:
-    """Columns of text, empty ones null, to those described in `TextRows`; None where a value is not of its kind."""
-    longest = texts.select(pl.all().str.len_bytes().max())
+def typed(texts: pl.DataFrame, columns: Sequence[RawColumn], *, plus: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Columns of text, empty ones null, to those described in `TextRows`, and whether each text is of its kind, bool.
+
+    `plus` says whether a text may have one.
+    """
     values = texts.select(_value(column) for column in columns)
-    for column in columns:
-        name = column.name
-        if not _all_good(column, texts[name], values[name], longest=longest[name].item() or 0):
-            return None
+    good = pl.DataFrame([_good(column, texts[column.name], values[column.name], plus=plus) for column in columns])
     casts = {
         Kind.LABEL: lambda e: e.cast(pl.UInt8),
         Kind.DENSE_INTEGER: lambda e: e.fill_null(0),
@@ -34,33 +33,42 @@ def typed(texts: pl.DataFrame, columns: Sequence[RawColumn]) -> pl.DataFrame | N
     }
     finished = values.select(casts.get(column.kind, lambda e: e)(pl.col(column.name)) for column in columns)
     strings = [column.name for column in columns if column.kind is Kind.CATEGORICAL_STRING]
-    return finished.with_columns(hashed_strings(texts[name]) for name in strings)
+    return finished.with_columns(hashed_strings(texts[name]) for name in strings), good
 
 
-def _all_good(column: RawColumn, texts: pl.Series, values: pl.Series, *, longest: int) -> bool:
-    """Whether all texts are of the kind of their column; conversions alone take more. `longest` has so many bytes."""
-    required = column.kind in {Kind.LABEL, Kind.TIME}
-    if values.null_count() != (0 if required else texts.null_count()):
-        return False
+def _good(column: RawColumn, texts: pl.Series, values: pl.Series, *, plus: bool) -> pl.Series:
+    """Whether each text is of the kind of its column; conversions alone take more."""
+    if column.kind is Kind.LABEL:
+        return values.is_not_null()
     if column.kind is Kind.TIME:
-        return bool(texts.str.contains(rf"\A(?:{TIME})\z").all())
+        return values.is_not_null() & texts.str.contains(rf"\A(?:{TIME})\z")
+    if column.kind is Kind.CATEGORICAL_STRING:
+        return texts.is_null() | texts.is_not_null()
     if column.kind is Kind.DENSE_FLOAT:
-        return bool(values.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
-    if column.kind is Kind.CATEGORICAL_HEX:
-        return longest <= 16
-    if column.kind in {Kind.CATEGORICAL_INTEGER, Kind.DENSE_INTEGER}:
-        return longest <= 18 or bool((texts.str.strip_chars_start("-").str.len_bytes() <= 18).all())
-    return True
+        fits = values.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32)
+    elif column.kind is Kind.CATEGORICAL_HEX:
+        fits = texts.str.len_bytes() <= 16
+    else:
+        fits = texts.str.len_bytes() <= 18
+        if not fits.all():
+            fits = texts.str.strip_chars_start("-").str.len_bytes() <= 18
+    if plus:  # polars takes +5 for 5
+        fits &= ~texts.str.starts_with("+")
+    return texts.is_null() | (values.is_not_null() & fits)
 
 
-def refusal(columns: Sequence[RawColumn], fields: Sequence[bytes]) -> str:
-    """The first field of a row that may not stand in its column, with what may; empty if all may."""
-    for column, field in zip(columns, fields, strict=True):
-        if not column.kind.accepts(field):
-            found = repr(field[:60])[1:] + ("..." if len(field) > 60 else "")
-            note = "" if field.isascii() else " (not plain text: is the file packed or in another encoding?)"
-            return f"column {column.name}: found {found}{note}, expected {column.kind.expected}"
-    return ""
+def refusals(columns: Sequence[RawColumn], rows: Iterable[Sequence[bytes]], good: pl.DataFrame) -> dict[int, str]:
+    """By row the first field that may not stand in its column, with what may; rows without one are left out."""
+    found = {}
+    for row, (fields, fine) in enumerate(zip(rows, good.iter_rows(), strict=True)):
+        for column, field, right in zip(columns, fields, fine, strict=True):
+            text = column.kind is Kind.CATEGORICAL_STRING
+            if not right or (text and field.decode(errors="ignore").encode() != field):
+                shown = repr(field[:60])[1:] + ("..." if len(field) > 60 else "")
+                note = "" if field.isascii() else " (not plain text: is the file packed or in another encoding?)"
+                found[row] = f"column {column.name}: found {shown}{note}, expected {column.kind.expected}"
+                break
+    return found
 
 
 def hashed_strings(strings: pl.Series) -> pl.Series:
