@@ -143,13 +143,11 @@ class RankScrambler:
             np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
         )
 
-    def ids(self, ranks: Ints, starts: Ints, *, first_table: int = 0) -> Ints:
+    def ids(self, ranks: Ints, starts: Ints, first_table: int = 0) -> Ints:
         """Row ids of ranks, each in `[0, rows)` of its table, int64 `[n]`.
 
-        Args:
-            ranks: Table after table, int64 `[n]`.
-            starts: Where each table's begin, and their number, int64 `[tables + 1]`.
-            first_table: Number of the first of these tables.
+        `ranks` are int64 `[n]`, table after table from `first_table` on. `starts` says where each table's begin, and
+        their number, int64 `[tables + 1]`.
         """
         ids = np.empty(ranks.size, dtype=np.int64)
         scramble(ranks, starts, first_table, self._mixers, ids)
@@ -157,4 +155,4 @@ class RankScrambler:
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""
-        return self.ids(ranks, np.asarray([0, ranks.size]), first_table=table)
+        return self.ids(ranks, np.asarray([0, ranks.size]), table)
