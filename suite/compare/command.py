@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from suite.compare.compare import SPEED, Comparison, Pair, Unjudged, compare
+from suite.compare.compare import SPEED, Comparison, Pair, compare
 from suite.compare.runs import RunRecords, read_run
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.record import Status
@@ -37,14 +37,12 @@ class GateResult:
         judged: Number of cells with a change of speed that could be told from noise.
         failures: One sentence each.
         noisy: Labels of judged cells whose interval is so wide that such a loss would not have been seen.
-        unjudged: Labels of cells whose speed decides nothing, by reason.
     """
 
     threshold: float
     judged: int
     failures: tuple[str, ...]
     noisy: tuple[str, ...]
-    unjudged: dict[Unjudged, list[str]]
 
     @property
     def exit_code(self) -> int:
@@ -97,7 +95,6 @@ def judge(comparison: Comparison, threshold: float) -> GateResult:
         judged=len(judged),
         failures=tuple(failures),
         noisy=tuple(noisy) if threshold else (),
-        unjudged=comparison.unjudged,
     )
 
 
@@ -144,7 +141,7 @@ def compare_command(
     if result is None:
         return
     if result.exit_code == NOTHING_JUDGED:
-        remedies = "; ".join(f"{reason.reason}: {reason.remedy}" for reason in result.unjudged)
+        remedies = "; ".join(f"{reason.reason}: {reason.remedy}" for reason in comparison.unjudged)
         errors.print(f"error: --fail-if-slower judged no cell; {remedies}", style="red")
     raise typer.Exit(result.exit_code)
 
@@ -161,8 +158,8 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
         print_line(console, warning, style="yellow")
     console.line()
     pairs = comparison.pairs
-    changes = [(change, pair.label) for pair in pairs for change in pair.changes]
-    quiet = [pair for pair in pairs if pair.unjudged is None and not pair.changes]
+    changes = [(change, pair.label) for pair in pairs for change in pair.changes()]
+    quiet = [pair for pair in pairs if pair.unjudged is None and not any(pair.changes())]
     lines = [
         [label, f"{change.quantity} {change.text}"]
         for change, label in sorted(changes, key=lambda listed: listed[0].order)

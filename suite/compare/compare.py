@@ -124,10 +124,29 @@ class Pair:
         sides = " -> ".join(amount(side.value) for side in (self.before.ratio, self.after.ratio))
         return f"{sides}: x {_ratio(self.ratio.value)} ({interval})"
 
-    @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> Iterator[Change]:
         """Quantities that changed by more than their tolerance."""
-        return list(_changes(self))
+        before, after = self.before, self.after
+        if self.beyond_noise:
+            yield Change(0 if self.slower else 1, SPEED, self.speeds)
+        if before.status is not after.status:
+            where = f" in phase {after.phase}" if after.phase else ""
+            reason = f": {one_line(after.reason)}" if after.reason else ""
+            yield Change(2, "status", f"{before.status} -> {after.status}{where}{reason}")
+        old, new = before.verified, after.verified
+        # how far apart within a tolerance may differ from one run to the next
+        if old is not None and new is not None and old.split()[0] != new.split()[0]:
+            yield Change(3, "verified", f"{old} -> {new}{'' if after.passed else ', verification lost'}")
+        if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
+            for order, quantity in enumerate(QUANTITIES, start=4):
+                values = _values(quantity.field, before, after)
+                change = _difference(quantity, *values)
+                if change is not None:
+                    yield Change(order, quantity.title, f"{' -> '.join(map(quantity.show, values))}{change}")
+        if self.unjudged is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
+            shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
+            text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
+            yield Change(99, BASELINE_SPEED, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,30 +234,6 @@ def _ratio(value: float) -> str:
     if not 0.1 <= value < 10:
         return amount(value)
     return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
-
-
-def _changes(pair: Pair) -> Iterator[Change]:
-    before, after = pair.before, pair.after
-    if pair.beyond_noise:
-        yield Change(0 if pair.slower else 1, SPEED, pair.speeds)
-    if before.status is not after.status:
-        where = f" in phase {after.phase}" if after.phase else ""
-        reason = f": {one_line(after.reason)}" if after.reason else ""
-        yield Change(2, "status", f"{before.status} -> {after.status}{where}{reason}")
-    old, new = before.verified, after.verified
-    # how far apart within a tolerance may differ from one run to the next
-    if old is not None and new is not None and old.split()[0] != new.split()[0]:
-        yield Change(3, "verified", f"{old} -> {new}{'' if after.passed else ', verification lost'}")
-    if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
-        for order, quantity in enumerate(QUANTITIES, start=4):
-            values = _values(quantity.field, before, after)
-            change = _difference(quantity, *values)
-            if change is not None:
-                yield Change(order, quantity.title, f"{' -> '.join(map(quantity.show, values))}{change}")
-    if pair.unjudged is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
-        shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
-        text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
-        yield Change(99, BASELINE_SPEED, text)
 
 
 def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:

@@ -122,12 +122,12 @@ def measured(records: list[Record], part: str, **changes: object) -> list[Record
 
 def changes_of(tmp_path, after, before=None):
     found = compared(tmp_path, rounds("cache", STEADY) if before is None else before, after)
-    return {change.quantity: change.text for pair in found.pairs for change in pair.changes}
+    return {change.quantity: change.text for pair in found.pairs for change in pair.changes()}
 
 
 def test_equal_runs_have_no_change(tmp_path):
     found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY))
-    assert [pair.changes for pair in found.pairs] == [[]]
+    assert [[*pair.changes()] for pair in found.pairs] == [[]]
     assert found.differences == ()
 
 
@@ -173,7 +173,9 @@ def test_lost_verification_is_said(tmp_path):
     wrong = verification(passed=False, difference=0.3)
     before = [*rounds("a", STEADY, checked=verification(difference=3e-7, tolerance=1e-6)), *rounds("b", STEADY)]
     after = [*later("a", STEADY), *later("b", STEADY, checked=wrong, status=Status.WRONG_ANSWER)]
-    changes = [(pair.label, *change[1:]) for pair in compared(tmp_path, before, after).pairs for change in pair.changes]
+    changes = [
+        (pair.label, *change[1:]) for pair in compared(tmp_path, before, after).pairs for change in pair.changes()
+    ]
     assert [change for change in changes if change[1] == "verified"] == [
         ("a x criteo_kaggle", "verified", "within 3e-07 -> bitwise"),
         ("b x criteo_kaggle", "verified", "bitwise -> no, verification lost"),

@@ -77,6 +77,7 @@ def test_cell_that_never_was_ok_fails_nothing(tmp_path):
 )
 def test_speed_that_decides_nothing_is_listed_with_a_remedy(tmp_path, system, setting, after, reason):
     before, now = [BASELINE], [0.5 * BASELINE]
-    found = verdict(tmp_path, rounds(system, before, setting=setting), later(system, now, setting=setting, **after))
+    both = compared(tmp_path, rounds(system, before, setting=setting), later(system, now, setting=setting, **after))
+    found = judge(both, 0.10)
     assert (found.exit_code, found.judged, found.failures) == (2, 0, ())
-    assert found.unjudged == {reason: [f"{system} x criteo_kaggle"]}
+    assert both.unjudged == {reason: [f"{system} x criteo_kaggle"]}
