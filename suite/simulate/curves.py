@@ -65,13 +65,11 @@ class Curves:
     """Curves of one trace.
 
     Attributes:
-        trace: Its name.
         span: What was replayed and what of it was counted.
         pooled: Of one cache for all tables.
         tables: Of each table with a cache of its own; empty if they were not asked for.
     """
 
-    trace: str
     span: Span
     pooled: Curve
     tables: tuple[Curve, ...]
@@ -116,7 +114,6 @@ def miss_curves(
                 stack.access(own_rows - np.int32(start), own_occurrences, counted=counted)
         progress(seen.number + 1, span.stop)
     return Curves(
-        trace=trace.name,
         span=span,
         pooled=_curve(trace.name, pooled),
         tables=tuple(_curve(name, stack) for (name, _), stack in zip(trace.tables, stacks, strict=False)),

@@ -166,7 +166,7 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
     counts = ("rows", "used_rows", "largest_batch", "unique_ids", "lookups")
     record = {
         **more,
-        "trace": curves.trace,
+        "trace": curves.pooled.name,
         "warmup_batches": curves.span.counted_from,
         "counted_batches": curves.batches,
         "curves": {
@@ -189,7 +189,7 @@ def to_json(curves: Curves, split: SlotSplit | None, **more: object) -> str:
 def _show(curves: Curves, split: SlotSplit | None, console: Console) -> None:
     """Print misses by the size of one cache for all tables, of each table's own, and how slots are divided."""
     curve = curves.pooled
-    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used")
+    print_line(console, f"{curve.name}: {curve.rows:,} rows, {curve.used_rows:,} of them used")
     print_line(
         console,
         f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up; the largest has "

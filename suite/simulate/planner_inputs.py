@@ -132,7 +132,7 @@ def planner_inputs(
             stats=offload_stats(curve, curves.batches),
             cache=None if count >= curve.rows else cache,
         )
-    return PlannerInputs(trace=curves.trace, batch_size=batch_size, slots=slots, tables=tables)
+    return PlannerInputs(trace=curves.pooled.name, batch_size=batch_size, slots=slots, tables=tables)
 
 
 def offload_stats(curve: Curve, batches: int) -> OffloadStats:

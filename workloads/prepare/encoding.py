@@ -13,7 +13,7 @@ import numpy.typing as npt
 from workloads.manifest import PARTS, array_file, array_shape
 from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Kind, RawFormat
-from workloads.prepare.merging import Stored
+from workloads.prepare.merging import Stored, column_file
 from workloads.prepare.staging import StagedBlock, staged_blocks
 from workloads.prepare.vocabulary import Vocabulary
 from workloads.prepare.workspace import Job, key_of, step, sync, threads
@@ -76,12 +76,12 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
         def look_up(column: int) -> list[int]:
             """Write the row of each entry of the dictionaries, int32; returns where those of each block begin."""
             dictionaries = [block.ids[column].dictionary for block in blocks]
-            with _rows_file(looked_up, column).open("wb") as stream:
+            with column_file(looked_up, column, "rows").open("wb") as stream:
                 return into.vocabularies[column].look_up(dictionaries, stream, limit=limit)
 
         def write(number: int) -> dict[Split, int]:
             rows = (
-                Stored(_rows_file(looked_up, i), "i", begin[-1]).read(begin[number], begin[number + 1])
+                Stored(column_file(looked_up, i, "rows"), "i", begin[-1]).read(begin[number], begin[number + 1])
                 for i, begin in enumerate(begins)
             )
             return _write_block(job.raw, into, blocks[number], rows, file_start=start)
@@ -94,7 +94,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
                     positives[split] += count
                 advance(block.start)
         for column in columns:
-            _rows_file(looked_up, column).unlink()
+            column_file(looked_up, column, "rows").unlink()
         for split in into.splits:  # before a mark on the drive says that the rows are there
             for part in PARTS:
                 sync(into.made / array_file(split, part))
@@ -115,10 +115,6 @@ def scaled(integers: npt.NDArray[np.generic], *, minimum: int) -> npt.NDArray[np
     wide = integers.astype(np.int64)
     logs: npt.NDArray[np.float32] = np.log(np.maximum(wide, minimum) - (minimum - 2), dtype=np.float32)
     return logs
-
-
-def _rows_file(folder: Path, column: int) -> Path:
-    return folder / f"rows_{column:03}"
 
 
 def _write_block(

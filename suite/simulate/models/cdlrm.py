@@ -3,6 +3,7 @@
 Source: lkp411/cDLRM main_no_ddp.py, model_no_ddp.py, cache_manager.py; Balasubramanian et al., RecSys 2021.
 """
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -158,11 +159,4 @@ def most_sets(tables: Sequence[int], slots: int) -> int:
 
 def taken_for_prime(number: int) -> bool:
     """Whether the program takes a number for a prime: from 3 on, if no number from 3 to below its root divides it."""
-    if number < 3:
-        return False
-    divisor = 3
-    while divisor * divisor < number:
-        if number % divisor == 0:
-            return False
-        divisor += 1
-    return True
+    return number >= 3 and all(number % divisor for divisor in range(3, math.isqrt(number - 1) + 1))

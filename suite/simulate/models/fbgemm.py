@@ -151,14 +151,11 @@ class FbgemmCacheModel(CacheModel):
 def _network() -> list[tuple[int, int]]:
     """The pairs that are compared, one after the other; those of a stage have no lane in common."""
     pairs = []
-    run = 1
-    while run < WAYS:
+    for run in (1, 2, 4, 8, 16):
         pairs += [(lane, lane ^ (2 * run - 1)) for lane in range(WAYS) if not lane & run]
-        distance = run // 2
-        while distance:
-            pairs += [(lane, lane ^ distance) for lane in range(WAYS) if not lane & distance]
-            distance //= 2
-        run *= 2
+        for distance in (8, 4, 2, 1):
+            if distance < run:
+                pairs += [(lane, lane ^ distance) for lane in range(WAYS) if not lane & distance]
     return pairs
 
 
