@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
-from suite.simulate.trace import FAR, Int32s, Int64s, Seen, Trace, made_ahead
+from suite.simulate.trace import DistinctRows, Int32s, Int64s, Seen, Trace, made_ahead
 from systems.freq_cache.cache.policy import StaticFrequency
-from systems.freq_cache.compiled import compiled, prefetch, prefetch_ahead
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 HELD, FARTHEST = range(2)
 """Entries of the state: cached rows, and a batch behind which no cached row is used next."""
@@ -153,33 +153,16 @@ class NextUses:
         kind = np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32
         self.first: Uses = np.full(trace.rows, stop, kind)
         self.of: list[Uses] = [self.first] * stop
-        room: Uses = np.empty(trace.batch_lookups, kind)
+        distinct = DistinctRows(trace.rows)
         for number, ids in made_ahead(trace, reversed(range(stop)), threads=2):  # here nothing else takes long
-            self.of[number] = room[: _go_back(ids.values, ids.ends, ids.starts, number, self.first, room)].copy()
+            rows, _ = distinct.of(ids)
+            self.of[number] = self.first[rows]
+            self.first[rows] = number
 
 
 @lru_cache(maxsize=1)  # the same at every size of a cache
 def _next_uses(trace: Trace, stop: int) -> NextUses:
     return NextUses(trace, stop)
-
-
-@compiled
-def _go_back(values, ends, starts, now, latest, uses):
-    """Write the next uses of the distinct rows of batch `now`, the latest that uses them then. Returns how many."""
-    found = begin = 0
-    for feature in range(starts.size):
-        start = starts[feature]
-        end = ends[feature]
-        for i in range(begin, end):
-            if i + FAR < end:
-                prefetch(latest, start + values[i + FAR])
-            row = np.uint64(start + values[i])
-            if latest[row] != now:
-                uses[found] = latest[row]
-                latest[row] = now
-                found += 1
-        begin = end
-    return found
 
 
 class _Cache(NamedTuple):

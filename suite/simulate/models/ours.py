@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Seen, Trace
-from systems.freq_cache.cache.plan import Plan
+from systems.freq_cache.cache.plan import Distinct, Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.pipeline import known_behind
@@ -36,7 +36,7 @@ class FreqCacheModel(CacheModel):
         trace = setting.trace
         policy = _policy_of(parameters["policy"], trace)
         slots = max(1, setting.slots // (1 + int(parameters["ram"])))
-        self._planner = Planner(rows=trace.rows, slots=slots, policy=policy, batch_ids=trace.batch_lookups)
+        self._planner = Planner(rows=trace.rows, slots=slots, policy=policy)
         self._planner.warm_up()
         self._bypassed = 0
         places = setting.slots - slots
@@ -51,7 +51,8 @@ class FreqCacheModel(CacheModel):
         return known_behind(int(self.parameters["look_ahead"]))
 
     def announce(self, batch: Seen) -> None:
-        self._planner.announce(self._planner.distinct(batch.ids), changes=True)
+        # nobody asks for the slot of an id
+        self._planner.announce(Distinct(*batch.unique, inverse=np.empty(0, np.int32)), changes=True)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         plan = self._planner.plan()
