@@ -159,18 +159,14 @@ def _factorized(series: pl.Series) -> tuple[CountedIds, npt.NDArray[np.unsignedi
 
     Codes are positions in the sorted values, their number for a missing id. Counts and first rows are uint32.
     """
-    missing = np.flatnonzero(series.is_null().to_numpy()) if series.null_count() else np.empty(0, np.intp)
-    present = np.flatnonzero(series.is_not_null().to_numpy()) if len(missing) else np.arange(len(series))
-    codes, distinct = pd.factorize(series.drop_nulls().to_numpy())
+    missing, present = (np.flatnonzero(mask.to_numpy()) for mask in (series.is_null(), series.is_not_null()))
+    codes, distinct = pd.factorize(series.drop_nulls().to_numpy(), sort=True)
     counts = np.bincount(codes, minlength=len(distinct)).astype(np.uint32)
-    # codes are in order of first appearance: a code is new where the running maximum rises
-    first = present[np.diff(np.maximum.accumulate(codes), prepend=-1) > 0] if len(codes) else codes
-    order = np.argsort(distinct)
-    place = np.empty(len(distinct), np.int64)
-    place[order] = np.arange(len(distinct))
+    first = np.empty(len(distinct), np.uint32)
+    first[codes[::-1]] = present[::-1]  # the last one written stays
     all_codes = np.full(len(series), len(distinct), np.min_scalar_type(len(distinct)))
-    all_codes[present] = place[codes]
-    return CountedIds(distinct[order], counts[order], first[order].astype(np.uint32)), all_codes, missing
+    all_codes[present] = codes
+    return CountedIds(distinct, counts, first), all_codes, missing
 
 
 def count(job: Job, part: tuple[Path, int], advance: Advance) -> Finished:
