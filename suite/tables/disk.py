@@ -13,13 +13,12 @@ from suite.tables.formatting import amount, binary_bytes, count, gigabytes, perc
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
 from suite.tables.sheet import Column, Line, ResultTable
-from suite.tables.statistics import Estimate, embedding_turns, relative_speed
+from suite.tables.statistics import ITSELF, embedding_turns, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
-_ITSELF: Final = Estimate(value=1.0, low=None, high=None)
 
 
 class Step(StrEnum):
@@ -193,7 +192,7 @@ def _at(one: Line, alone: Line) -> str:
     over = [
         f"{_of(alone, name)} times as fast as {rival}"
         for rival in RIVALS
-        if alone[name := f"over_{rival}"] not in (None, _ITSELF)
+        if alone[name := f"over_{rival}"] not in (None, ITSELF)
     ]
     speed = f"{one['samples_per_s']:,.0f} samples/s" if one["ratio"] is None else f"{_of(one, 'ratio')} of {IN_RAM}"
     beside_rivals = f", and is {listed(over)} in {alone['step']}" if over else ""
@@ -217,7 +216,7 @@ def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
         held = [one.held for one in row.measurements if one.held is not None and one.held.peak_bytes is not None]
         most = max(((one.peak_bytes or 0) - one.without_rows_bytes for one in held), default=None)
         over = {
-            name: _ITSELF if rival is row else relative_speed(row.records, rival.records)
+            name: ITSELF if rival is row else relative_speed(row.records, rival.records)
             for name, rival in rivals.items()
             if row.samples_per_s
         }

@@ -57,6 +57,10 @@ class Estimate:
         return None if self.low is None or self.high is None else max((self.high - self.low) / 2, abs(self.value - 1))
 
 
+ITSELF = Estimate(value=1.0, low=None, high=None)
+"""A system beside itself: there is nothing to estimate."""
+
+
 def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Any]:
     """A system's speed in its turns, over all rounds: fields of a row; none where it took no turns.
 
@@ -74,13 +78,11 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
     itself = is_baseline(runs[0].cell.system)
     relative = baseline is not None and _beside_a_baseline(runs) and not itself
     ratio = ratio_of(samples_of(log_speeds(runs))) if relative else None
-    # of the baseline to itself there is nothing to estimate
-    to_itself = Estimate(value=1.0, low=None, high=None)
     embedding = _embedding_ratio(own) if relative or itself else None
     if itself and embedding is not None:
-        embedding = to_itself
+        embedding = ITSELF
     alone = {"alone_steps_per_s": _alone(runs), "embedding_ratio": embedding}
-    return _speed(runs, own, to_itself if itself else ratio) | alone
+    return _speed(runs, own, ITSELF if itself else ratio) | alone
 
 
 def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
