@@ -13,7 +13,7 @@ import numpy as np
 
 from suite.simulate.models.lru import Counts, LruStack
 from suite.simulate.models.model import Span
-from suite.simulate.trace import Trace, replayed
+from suite.simulate.trace import Int32s, Trace, replayed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,8 +100,8 @@ def miss_curves(
         progress: Told after every batch how many are done, and of how many.
     """
     most = (span.stop - span.counted_from) * trace.batch_lookups
-    pooled = LruStack(trace.rows, most=most)
-    stacks = [LruStack(rows, most=most) for _, rows in trace.tables] if per_table else []
+    pooled = _Depths(trace.name, trace.rows, most=most)
+    stacks = [_Depths(name, rows, most=most) for name, rows in trace.tables] if per_table else []
     for seen in replayed(trace, 0, span.stop):
         counted = seen.number >= span.counted_from
         rows, occurrences = seen.unique
@@ -115,17 +115,37 @@ def miss_curves(
         progress(seen.number + 1, span.stop)
     return Curves(
         span=span,
-        pooled=_curve(trace.name, pooled),
-        tables=tuple(_curve(name, stack) for (name, _), stack in zip(trace.tables, stacks, strict=False)),
+        pooled=pooled.curve(),
+        tables=tuple(stack.curve() for stack in stacks),
     )
 
 
-def _curve(name: str, stack: LruStack) -> Curve:
-    return Curve(
-        name=name,
-        rows=stack.rows,
-        unique_ids=stack.unique_ids,
-        lookups=stack.lookups,
-        largest_batch=stack.largest_batch,
-        within=np.cumsum(stack.hits, out=stack.hits),  # in place: may be many
-    )
+class _Depths:
+    """Counts how deep the rows of batches lie in an LRU stack, of `most` distinct rows of batches in all."""
+
+    def __init__(self, name: str, rows: int, *, most: int) -> None:
+        self._name, self._stack = name, LruStack(rows)
+        self._unique_ids = self._lookups = self._largest_batch = 0
+        self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
+
+    def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
+        """Look up the distinct rows of a batch, in order of first occurrence, then move them to the top."""
+        self._largest_batch = max(self._largest_batch, rows.size)
+        if counted:
+            depths = self._stack.depths(rows)
+            self._unique_ids += rows.size
+            self._lookups += int(occurrences.sum(dtype=np.int64))
+            self._hits[depths[depths >= 0]] += 1  # no two rows are as deep
+        self._stack.push(rows)
+
+    def curve(self) -> Curve:
+        """The curve that follows; the counts become its own."""
+        hits = self._hits[: self._stack.used]
+        return Curve(
+            name=self._name,
+            rows=self._hits.size,
+            unique_ids=self._unique_ids,
+            lookups=self._lookups,
+            largest_batch=self._largest_batch,
+            within=np.cumsum(hits, out=hits),  # in place: may be many
+        )

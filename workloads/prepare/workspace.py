@@ -83,7 +83,7 @@ class MemoryBudget:
 
 def threads() -> int:
     """Threads that share the work on one file: the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 DONE = "done.json"

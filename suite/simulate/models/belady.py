@@ -59,7 +59,7 @@ class BeladyModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         span, rows = setting.span, setting.trace.rows
-        self._uses = _next_uses(setting.trace, span.stop)
+        self._uses = next_uses(setting.trace, span.stop)
         level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
         ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
@@ -91,7 +91,7 @@ class CompulsoryModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._first = _next_uses(setting.trace, setting.span.stop).first
+        self._first = next_uses(setting.trace, setting.span.stop).first
         self._level, self._bar = _start_rows(setting, parameters["warm"])
         self._free = setting.slots if self._level.size else 0
 
@@ -135,34 +135,31 @@ Uses = NDArray[np.unsignedinteger]
 """Numbers of batches: uint16 where they fit, else uint32."""
 
 
-class NextUses:
-    """Next uses of the rows of batches 0 to `stop` of a trace.
+class NextUses(NamedTuple):
+    """Next uses of the rows of the batches of a trace.
 
     Memory: 2 B per row of the tables and per distinct row of each batch; 4 B from 65,536 batches on.
 
-    Args:
-        trace: Read once, backwards.
-        stop: Batches that there are; later ones count as never.
-
     Attributes:
-        first: The batch that uses each row first, `[rows]`; `stop`: never.
+        first: The batch that uses each row first, `[rows]`.
         of: By batch, the next uses of its distinct rows, `[u]`, in order of first occurrence.
     """
 
-    def __init__(self, trace: Trace, stop: int) -> None:
-        kind = np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32
-        self.first: Uses = np.full(trace.rows, stop, kind)
-        self.of: list[Uses] = [self.first] * stop
-        distinct = DistinctRows(trace.rows)
-        for number, ids in made_ahead(trace, reversed(range(stop)), threads=2):  # here nothing else takes long
-            rows, _ = distinct.of(ids)
-            self.of[number] = self.first[rows]
-            self.first[rows] = number
+    first: Uses
+    of: list[Uses]
 
 
 @lru_cache(maxsize=1)  # the same at every size of a cache
-def _next_uses(trace: Trace, stop: int) -> NextUses:
-    return NextUses(trace, stop)
+def next_uses(trace: Trace, stop: int) -> NextUses:
+    """Next uses in batches 0 to `stop`, which stands for never; the trace is read once, backwards."""
+    first: Uses = np.full(trace.rows, stop, np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32)
+    of = [first] * stop
+    distinct = DistinctRows(trace.rows)
+    for number, ids in made_ahead(trace, reversed(range(stop)), threads=2):  # here nothing else takes long
+        rows, _ = distinct.of(ids)
+        of[number] = first[rows]
+        first[rows] = number
+    return NextUses(first, of)
 
 
 class _Cache(NamedTuple):

@@ -31,52 +31,23 @@ _ONE, _FULL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class LruStack:
-    """An LRU stack; counts how deep the rows of every batch lie.
+    """An LRU stack.
 
     Every row of a batch takes the next slot of the stack, the bit of its former slot is cleared, and its depth is the
     number of bits set above that slot. Blocks of bits have sums, so that a depth takes one cache line of bits. A stack
     whose slots run out numbers its rows anew.
 
-    Memory: 4 B per row, 1/4 B for bits, and for the counts of depths 4 B (8 B where more than 2^31 distinct rows of
-    batches may be counted) per row up to the deepest that occurs.
-
-    Args:
-        rows: Rows that there are.
-        most: Distinct rows of batches that may be counted in all.
-
-    Attributes:
-        used: Rows on the stack.
-        unique_ids: Distinct rows counted, batch by batch.
-        lookups: Ids counted.
-        largest_batch: Most distinct rows of a batch, also of those not counted.
+    Memory: 4 B per row, and 1/4 B for bits. `rows` is how many there are, `used` how many lie on the stack.
     """
 
-    def __init__(self, rows: int, *, most: int = 0) -> None:
-        self.rows = rows
-        self.used = self.unique_ids = self.lookups = self.largest_batch = 0
+    def __init__(self, rows: int) -> None:
+        self.used = 0
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
         blocks = -(-2 * max(rows, _FEWEST_ROWS) // _BLOCK)
         self._last: Counts = np.zeros(rows, np.int32 if blocks * _BLOCK < (1 << 31) - 1 else np.int64)
         self._bits = np.zeros(blocks * _WORDS, np.uint64)
         self._live = np.zeros(blocks, np.int64)  # bits set in each block
         self._clock = 0  # the next slot
-        self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
-
-    def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
-        """Look up the rows of a batch, then move them to the top.
-
-        Args:
-            rows: Its distinct rows, int32 `[u]`, in order of first occurrence.
-            occurrences: How often each occurs, int32 `[u]`.
-            counted: Whether it counts.
-        """
-        self.largest_batch = max(self.largest_batch, rows.size)
-        if counted:
-            depths = self.depths(rows)
-            self.unique_ids += rows.size
-            self.lookups += int(occurrences.sum(dtype=np.int64))
-            self._hits[depths[depths >= 0]] += 1  # no two rows are as deep
-        self.push(rows)
 
     def depths(self, rows: Int32s) -> Int64s:
         """How many rows lie above each, int64 `[u]`; -1: it is not on the stack."""
@@ -91,11 +62,6 @@ class LruStack:
             self._renumber()
         self.used += _move(rows, self._last, self._bits, self._live, self._clock)
         self._clock += rows.size
-
-    @property
-    def hits(self) -> Counts:
-        """Counted rows of each depth, `[rows that were used]`; not copied."""
-        return self._hits[: self.used]
 
     def _renumber(self) -> None:
         """Give the rows the first slots, in their order."""

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, setting
 
-from suite.simulate.models.belady import BeladyModel, CompulsoryModel, NextUses
+from suite.simulate.models.belady import BeladyModel, CompulsoryModel, next_uses
 from suite.simulate.models.model import Tally, replay
 from suite.simulate.trace import replayed
 from systems.freq_cache.cache.policy import level_of
@@ -87,7 +87,7 @@ def test_only_first_uses_are_compulsory() -> None:
 def test_next_uses_are_those_found_by_searching(batches: list[list[int]]) -> None:
     trace = RowTrace(20, batches)
     stop = trace.length
-    uses = NextUses(trace, stop)
+    uses = next_uses(trace, stop)
 
     def search(row: int, start: int) -> int:
         return next((n for n in range(start, stop) if row in batches[n]), stop)

@@ -78,7 +78,7 @@ def test_optimum_that_cannot_be_replayed_costs_the_cell_a_note_and_no_more(monke
     def too_large(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(belady, "NextUses", too_large)
+    monkeypatch.setattr(belady, "next_uses", too_large)
     outcome = run_cell(RunCell(cell=tiny_cell("freq_cache")), quiet())
     assert outcome.status == "ok"
     assert outcome.optimum is None
