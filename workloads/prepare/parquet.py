@@ -1,6 +1,6 @@
 """Parquet files to the same typed columns as text files, by the same rules: values are read as the text they are."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -89,17 +89,10 @@ class ParquetRows:
     def _typed(self, block: pl.DataFrame, *, first: int) -> pl.DataFrame:
         used = self.raw.used
         texts = block.select(_text(column, block.schema[column.name]) for column in used)
-        kept: Sequence[int] = range(block.height)
         frame, good = typed(texts, used)
-        if not all(column.all() for column in good):
-            rows = ([(text or "").encode() for text in row] for row in texts.iter_rows())
-            refused = refusals(used, rows, good)
-            for position, problem in refused.items():
-                self.checks.add(f" row {first + position + 1}: {problem}")
-            kept = [position for position in kept if position not in refused]
-            frame = frame[kept]
-        self.checks.check_order(frame, lambda back: f" row {first + kept[back] + 1}")
-        return frame
+        rows = ([(text or "").encode() for text in row] for row in texts.iter_rows())
+        refused = {} if all(column.all() for column in good) else refusals(used, rows, good)
+        return self.checks.good(frame, refused, lambda position: f" row {first + position + 1}")
 
 
 def _text(column: RawColumn, dtype: pl.DataType) -> pl.Expr:

@@ -58,8 +58,7 @@ class TextRows:
     def _typed(self, block: TextBlock) -> pl.DataFrame:
         frame = self._fast(block)
         if frame is not None:
-            self.checks.check_order(frame, lambda back: str(block.first + back))
-            return frame
+            return self.checks.good(frame, {}, lambda position: str(block.first + position))
         parts = list(_cut(block)) if len(block.text) > SLOW_BYTES else [block]
         return self._slow(block) if len(parts) == 1 else pl.concat([self._typed(part) for part in parts])
 
@@ -89,28 +88,21 @@ class TextRows:
 
     def _slow(self, block: TextBlock) -> pl.DataFrame:
         rows: list[list[bytes]] = []
-        lines: list[int] = []
-        problems: dict[int, str] = {}
+        malformed: dict[int, str] = {}
         positions = [i for i, column in enumerate(self.raw.columns) if column.kind is not Kind.IGNORED]
-        for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"), start=block.first):
+        for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n")):
             try:
                 fields = self._fields(line, block.line_end)
             except _BadLine as problem:
-                problems[number] = str(problem)
-            else:
-                rows.append([fields[position] for position in positions])
-                lines.append(number)
+                malformed[number] = str(problem)
+                fields = [b""] * len(self.raw.columns)
+            rows.append([fields[position] for position in positions])
         schema = {column.name: pl.String for column in self.raw.used}
         decoded = [[field.decode(errors="replace") for field in row] for row in rows]
         texts = pl.DataFrame(decoded, schema=schema, orient="row").with_columns(pl.all().replace("", None))
         frame, good = typed(texts, self.raw.used)
-        refused = refusals(self.raw.used, rows, good)
-        problems |= {lines[position]: problem for position, problem in refused.items()}
-        for number in sorted(problems):
-            self.checks.add(f"{number}: {problems[number]}")
-        kept = [position for position in range(len(rows)) if position not in refused]
-        self.checks.check_order(frame[kept], lambda back: str(lines[kept[back]]))
-        return frame[kept]
+        refused = refusals(self.raw.used, rows, good) | malformed
+        return self.checks.good(frame, refused, lambda position: str(block.first + position))
 
     def _fields(self, line: bytes, line_end: bytes) -> list[bytes]:
         """The fields of a line, as many as there are columns."""

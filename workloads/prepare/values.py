@@ -4,7 +4,7 @@ Refused are malformed rows, counted against an allowance, and rows that go back 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -113,27 +113,31 @@ class RowChecks:
         self._last: int | None = None
         self.problems: list[str] = []
 
-    def add(self, problem: str) -> None:
-        """Count one bad row; DataError with its position when no more are allowed."""
-        count = len(self.problems)
-        if count == self._allowed:
-            raise too_many_bad_rows(self._path, problem, allowed=self._allowed)
-        self.problems.append(problem)
-        if count < LOGGED_BAD_ROWS:
-            _LOG.warning("left out %s:%s", self._path, problem)
+    def good(self, rows: pl.DataFrame, refused: Mapping[int, str], where: Callable[[int], str]) -> pl.DataFrame:
+        """The next rows without those that are refused, by position. `where` says of a position how people find it.
 
-    def check_order(self, rows: pl.DataFrame, where: Callable[[int], str]) -> None:
-        """Check the next rows; DataError where one goes back in time, with what `where` says of it."""
-        if self._time is None or not rows.height:
-            return
-        times = rows[self._time.name].to_numpy()
-        back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
-        self._last = int(times[-1])
-        if back.size:
-            raise DataError(
-                f"{self._path}:{where(int(back[0]))}: column {self._time.name}: earlier than the row before it. "
-                "Sort the file by time, then name the sorted one"
-            )
+        Raises:
+            DataError: no more rows may be refused, or one goes back in time.
+        """
+        for position in sorted(refused):
+            problem, count = f"{where(position)}: {refused[position]}", len(self.problems)
+            if count == self._allowed:
+                raise too_many_bad_rows(self._path, problem, allowed=self._allowed)
+            self.problems.append(problem)
+            if count < LOGGED_BAD_ROWS:
+                _LOG.warning("left out %s:%s", self._path, problem)
+        kept = np.delete(np.arange(rows.height), [*refused])
+        found = rows[kept] if refused else rows
+        if self._time is not None and found.height:
+            times = found[self._time.name].to_numpy()
+            back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
+            self._last = int(times[-1])
+            if back.size:
+                raise DataError(
+                    f"{self._path}:{where(int(kept[back[0]]))}: column {self._time.name}: earlier than the row before "
+                    "it. Sort the file by time, then name the sorted one"
+                )
+        return found
 
 
 def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
