@@ -1,7 +1,6 @@
-"""Runs the tasks of a step in this process, or on the workers of a Dask cluster."""
+"""Runs the tasks of a step on the workers of a Dask cluster."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from workloads import DataError
@@ -16,20 +15,6 @@ steps; 0 where it is not known."""
 CONNECT_S = 10
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-def run_here(
-    function: Callable[[Task, Advance], Result], tasks: Sequence[Task], told: Sequence[Advance], *, at_once: int
-) -> list[Result]:
-    """Run tasks that do not depend on each other here; results come in order, the first error ends the step.
-
-    `told` has one for each task. `at_once` is 1 for tasks that use all cores themselves. A task skips what an earlier
-    run has finished.
-    """
-    if at_once == 1:  # not in a pool: a Ctrl-C must not wait for the task
-        return list(map(function, tasks, told))
-    with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(function, tasks, told))
 
 
 class OnCluster:
@@ -58,7 +43,10 @@ class OnCluster:
     def run(
         self, function: Callable[[Task, Advance], Result], tasks: Sequence[Task], finish: Callable[[int], None]
     ) -> list[Result]:
-        """Run the tasks of a step on the workers; as `run_here`, but `finish` is told of whole tasks, by position."""
+        """Run tasks that do not depend on each other; results come in order, the first error ends the step.
+
+        `finish` is told of whole tasks, by position. A task skips what an earlier run has finished.
+        """
         from distributed import KilledWorker
 
         futures = self._client.map(function, tasks, [_unheard] * len(tasks), pure=False)

@@ -8,6 +8,7 @@ import errno
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from workloads.manifest import (
     SplitRecord,
     TableRecord,
 )
-from workloads.prepare.cluster import Advance, OnCluster, Progress, Result, Task, run_here
+from workloads.prepare.cluster import Advance, OnCluster, Progress, Result, Task
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
@@ -295,7 +296,10 @@ class _Build:
         if self.cluster is not None:
             return self.cluster.run(function, tasks, lambda position: advance(position, totals[position]))
         told = [partial(advance, position) for position in range(len(tasks))]
-        return run_here(function, tasks, told, at_once=threads() if each else 1)
+        if not each:  # not in a pool: a Ctrl-C must not wait for the task
+            return list(map(function, tasks, told))
+        with ThreadPoolExecutor(threads()) as pool:
+            return list(pool.map(function, tasks, told))
 
 
 def _id_rule(settings: Settings) -> str:
