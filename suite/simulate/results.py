@@ -52,8 +52,7 @@ class SimulatedTraffic(Model):
     lookups: int
     unique_ids: int
     unique_misses: int
-    lookup_misses: int | None
-    """None: the policy does not say."""
+    lookup_misses: int
     rows_fetched: int
     rows_written_back: int
     bytes_fetched: int

@@ -21,7 +21,7 @@ def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady
         for ratio in ratios:
             missed = round(1000 * (1 - ratio) / (1 + number))
             traffic = SimulatedTraffic(
-                batches=10, lookups=4000, unique_ids=1000, unique_misses=missed, lookup_misses=None,
+                batches=10, lookups=4000, unique_ids=1000, unique_misses=missed, lookup_misses=missed,
                 rows_fetched=missed,
                 rows_written_back=0, bytes_fetched=4 * missed, bytes_written_back=0, overflow_batches=0, details={},
             )  # fmt: skip
