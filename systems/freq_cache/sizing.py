@@ -32,8 +32,9 @@ from systems.threads import Worker
 SLOW_ROWS = {"fp32": (None, 0.0), "fp16": (torch.float16, 2.0**-11), "int8": (torch.int8, 1 / 252)}
 """Rows in the slow tier by name: type of weights, None for that of the slots; and the maximum round-trip error of an
 element, relative to its row's largest magnitude."""
-SLOT_ID_BYTES = 16
-"""Bytes per id on the device for its slot: the int32 copy and fbgemm's int64, and the copy of the batch sent ahead."""
+SLOT_ID_BYTES = 24
+"""Bytes per id on the device: its slot as int32 and as fbgemm's int64, the copy of the batch sent ahead, and the offset
+of its bag."""
 ROW_INDEX_BYTES = 4
 """Bytes per row on the host for its location in the index."""
 FILE_ROW_BYTES = 4 + SUM_BYTES

@@ -149,7 +149,7 @@ def test_bytes_on_host_and_link_are_those_of_the_compressed_record(slow_rows):
     assert memory[Tier.HOST, MemoryUse.ROWS] == 1000 * RECORD_BYTES[slow_rows]
     assert memory[Tier.HOST, MemoryUse.STATE] == 1000 * 4
     assert memory[Tier.DEVICE, MemoryUse.ROWS] == 400 * 32 * 4
-    assert memory[Tier.DEVICE, MemoryUse.STAGING] == 4 * 4 * 512 + 3 * (1 + 400 // 8) * record
+    assert memory[Tier.DEVICE, MemoryUse.STAGING] == 24 * 512 + 3 * (1 + 400 // 8) * record
 
 
 @pytest.mark.parametrize("slow_rows", KEPT)

@@ -89,7 +89,7 @@ class SlotTable:
 
     def _every_place(self, ids: int) -> Tensor:
         if self._one_each.numel() <= ids:
-            self._one_each = torch.arange(ids + ids // 4 + 1, device=self.weights.device)
+            self._one_each = torch.arange(ids + 1, device=self.weights.device)
         return self._one_each[: ids + 1]
 
     def fill(self, slots: Tensor, records: Tensor) -> None:
