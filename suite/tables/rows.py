@@ -81,6 +81,11 @@ class Row:
         return self.status is Status.OK and self.passed and self.exact
 
     @property
+    def interrupted(self) -> bool:
+        """Whether turns of a round were interrupted before all builds were timed."""
+        return any(one.turns is not None and one.lacks_turns for one in self.records)
+
+    @property
     def device_bytes(self) -> int | None:
         """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
         parts = [self.numbers.get(f"device_{use}_bytes") for use in MemoryUse]
@@ -125,14 +130,14 @@ def _apart(row: Row, scatter: float) -> bool:
     """Whether the paces differ by more than `AGREE` beside noise: the ratio's, or a machine's drift."""
     if row.steps_per_s is None or row.alone_steps_per_s is None:
         return False
-    own = 0.0 if row.ratio is None or row.ratio.low is None else row.ratio.noise or 0.0
+    low, high = (None, None) if row.ratio is None else (row.ratio.low, row.ratio.high)
+    own = math.log(high / low) / 2 if low and high else 0.0
     drift = 2 * scatter / math.sqrt(row.measured_rounds)
     return abs(math.log(row.steps_per_s / row.alone_steps_per_s)) > math.log1p(AGREE + max(own, drift))
 
 
 def _note_of(row: Row) -> Iterator[str]:
-    stopped = [one for one in row.records if one.turns is not None and one.lacks_turns]
-    if stopped:
+    if row.interrupted:
         yield f"its turns were interrupted before all {row.cell.builds} builds were timed: give the same command again"
     if row.apart:
         yield (

@@ -100,6 +100,8 @@ def _beside(group: RecordGroup, rows: Sequence[Row], baseline: Row | None) -> li
             vague["not timed, see the notes"].append(row)
         elif row.apart or (baseline is not None and baseline.apart):
             vague["paces alone and in turns differ, see the notes"].append(row)
+        elif row.interrupted:
+            vague["turns were interrupted, see the notes"].append(row)
         elif row.ratio is None:
             vague[f"timed alone, not beside {BASELINE}"].append(row)
         elif row.ratio.low is None:
@@ -116,7 +118,7 @@ def _beside(group: RecordGroup, rows: Sequence[Row], baseline: Row | None) -> li
     ]
     if said:
         said[0] = f"on {where} with {cache(group.cell)}, beside {BASELINE}: {said[0]}"
-    said += _fastest(rows, max(row.noise or 0.0 for row in rows)) if rows else []
+    said += _fastest(rows, max((row.noise or 0.0 for row in rows), default=0.0))
     return [
         *said,
         *(f"nothing can be said of {listed(row.system for row in same)}: {why}" for why, same in vague.items()),
@@ -158,7 +160,8 @@ def _bytes(row: Row, baseline: Row | None) -> str:
 
 def _fastest(rows: Sequence[Row], noise: float) -> list[str]:
     """The fastest of the systems that offload; nothing where there is no choice, or where they raced apart."""
-    racing = [row for row in rows if row.offloads and row.steps_per_s is not None]
+    timed = [row for row in rows if row.steps_per_s is not None and not (row.apart or row.interrupted)]
+    racing = [row for row in timed if row.offloads]
     if len(racing) < 2 or any(_ratio(racing[0], other, noise) is None for other in racing[1:]):
         return []
     first, *others = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))

@@ -117,6 +117,19 @@ def test_pace_in_turns_that_is_not_the_pace_alone_is_noted_and_no_verdict_uses_i
     assert any("alone: they differ" in note for note in row.notes) == noted
     silent = "othing can be said of a: paces alone and in turns differ"
     assert (silent in verdict(only_group(runs))) == noted
+    fast = record("a", samples_per_s=2 * BASELINE, noise=0.001, alone_steps_per_s=None if alone is None else 2 * alone)
+    slow = [record(name, samples_per_s=BASELINE, noise=0.001) for name in ("b", "c")]
+    assert ("fastest of those that offload: a" in verdict(only_group([record("full_gpu"), fast, *slow]))) != noted
+
+
+def test_no_verdict_uses_turns_that_were_interrupted() -> None:
+    whole = [record(name, samples_per_s=BASELINE, noise=0.001) for name in ("full_gpu", "b", "c")]
+    fast = record("a", samples_per_s=2 * BASELINE, noise=0.001)
+    assert fast.turns is not None
+    stopped = fast.model_copy(update={"turns": fast.turns.model_copy(update={"system_s": fast.turns.system_s[:2]})})
+    said = verdict(only_group([*whole, stopped]))
+    assert "nothing can be said of a: turns were interrupted" in said
+    assert "fastest of those that offload: b and c" in said
 
 
 @pytest.mark.parametrize(("drift", "noted"), [(0.01, True), (0.2, False)])
