@@ -18,11 +18,13 @@ class _Lookup:
         thread: Id of the thread on which backward reached the lookup's output.
         updated: Whether that backward has ended and so updated the rows.
         outputs: Number of the lookup's output tensors that backward reaches one by one.
+        weighted: Weights of the lookup get gradients, which are computed in backward from the rows as they then are.
     """
 
     thread: int | None = None
     updated = False
     outputs = 0
+    weighted = False
 
 
 class InFlight:
@@ -43,16 +45,35 @@ class InFlight:
         self._by_half = False
         """Whether backward has reached one of several outputs and not ended."""
 
-    def looked_up(self, outputs: Sequence[Tensor]) -> None:
-        """Register the tensors that a lookup returns to its caller.
+    def check_weights(self, weighted: bool) -> None:
+        """Check before a lookup that no backward will compute gradients of weights from rows that another has changed.
+
+        Raises:
+            RuntimeError: a lookup waits for the same backward, and its weights or those of the next get gradients.
+        """
+        waiting = _waiting(self._last)
+        if waiting and (weighted or any(lookup.weighted for lookup in waiting)):
+            raise RuntimeError(
+                "weights that require gradients need a backward for every lookup: with several, one would update the "
+                "rows before another computes from them. Call backward first"
+            )
+
+    def looked_up(self, outputs: Sequence[Tensor], *, weighted: bool = False) -> None:
+        """Register the tensors that a lookup returns to its caller. `weighted`: its weights require gradients.
 
         Pass the joined rows of all kernels, where they are joined: an interrupt is raised in the prehook, and with only
         one prehook no backward ends after some kernels have updated their rows and others have not.
         """
         lookup = _Lookup()
+        lookup.weighted = weighted
         note = weakref.ref(lookup)
 
         def come_in_time(*_: object) -> None:  # keeps `lookup` alive
+            if lookup.weighted and lookup.updated:
+                raise RuntimeError(
+                    "backward came a second time, and the first has changed the rows from which the gradients of the "
+                    "weights are computed: look the batch up again, or detach its weights"
+                )
             # set first: a thread that calls `expire` at the same time either sees it, or has removed the note
             lookup.thread, lookup.updated = threading.get_ident(), False
             if note not in self._last:

@@ -169,6 +169,7 @@ class CachedTables(EmbeddingSystem):
         return self.spec.row_error
 
     @property
+    @one_at_a_time
     def placement(self) -> Placement:
         fast = "device" if self.caches[0].pool.weights.device.type == "cuda" else "RAM"
         slow = "host" if fast == "device" else "RAM"
@@ -240,6 +241,7 @@ class CachedTables(EmbeddingSystem):
             parts = self._pipeline.split(features)
             self._pipeline.withdraw(before_lookup=True)
             return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
+        self._pipeline.in_flight.check_weights(_trains_weights(features))
         self._pipeline.warm_up()
         for cache in self.caches:
             cache.take_hyper_parameters(self.fused_optimizer.values_of(cache.group.tables[0]))
@@ -254,10 +256,10 @@ class CachedTables(EmbeddingSystem):
             self._pipeline.refused = True
             raise
 
-    def _returned(self, outputs: Sequence[Tensor]) -> None:
+    def _returned(self, outputs: Sequence[Tensor], features: KeyedJaggedTensor) -> None:
         """Register the outputs of a lookup, from which backward reaches the rows."""
         if not self._infers:
-            self._pipeline.in_flight.looked_up(outputs)
+            self._pipeline.in_flight.looked_up(outputs, weighted=_trains_weights(features))
 
     def close(self) -> None:
         """Stop the threads and release the directory; uncommitted changes are lost. The collection is unusable then.
@@ -316,3 +318,8 @@ class CachedTables(EmbeddingSystem):
     def count_traffic(self, enabled: bool) -> None:
         for cache in self.caches:
             cache.count_by_table = enabled
+
+
+def _trains_weights(features: KeyedJaggedTensor) -> bool:
+    weights = features.weights_or_none()
+    return torch.is_grad_enabled() and weights is not None and weights.requires_grad

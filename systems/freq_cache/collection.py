@@ -167,7 +167,7 @@ class CachedEmbeddingBagCollection(SavedTables):
         if isinstance(features, Proxy):
             return _as_leaf(self, features)
         joined = self._groups.join(self._look_up(features), features.inverse_indices_or_none())
-        self._returned([joined.values()])
+        self._returned([joined.values()], features)
         return joined
 
 
@@ -213,7 +213,7 @@ class CachedEmbeddingCollection(SavedTables):
             traced: dict[str, JaggedTensor] = _as_leaf(self, features)
             return traced
         pieces = self._look_up(features)
-        self._returned(pieces)
+        self._returned(pieces, features)
         given = features.to_dict()
         rows = self._groups.in_table_order(
             [

@@ -8,12 +8,16 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec.optim import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
@@ -71,6 +75,60 @@ def test_of_two_lookups_for_one_backward_the_older_is_refused_once_a_third_came(
 
 
 # Threads and processes
+
+
+def weighted(
+    lookups: int, dim: int = 4, **optimizer: Any
+) -> tuple[CachedEmbeddingBagCollection, torch.nn.EmbeddingBag]:
+    """A collection of one table whose ids have weights, and the same rows in plain torch."""
+    table = EmbeddingBagConfig(name="t", feature_names=["f"], num_embeddings=10, embedding_dim=dim)
+    options = {"optimizer": torch.optim.SGD, "optimizer_kwargs": {"lr": 1.0}, **optimizer}
+    ours = CachedEmbeddingBagCollection(
+        [table], cache_ratio=1.0, is_weighted=True, lookups_per_backward=lookups, **options
+    )
+    (rows,) = [value for name, value in ours.state_dict().items() if name.endswith("t.weight")]
+    return ours, torch.nn.EmbeddingBag(10, dim, mode="sum", include_last_offset=True, _weight=rows.clone())
+
+
+def ids_with(weights: Tensor) -> KeyedJaggedTensor:
+    return KeyedJaggedTensor(["f"], torch.tensor([1, 2]), weights, lengths=torch.tensor([2]))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_weights_with_gradients_get_a_backward_for_every_lookup(both: bool) -> None:
+    ours, plain = weighted(lookups=2)
+    first = torch.tensor([1.0, 2.0], requires_grad=True)
+    pooled = ours(ids_with(first)).values()
+    second = torch.tensor([3.0, 4.0], requires_grad=both)
+    with pytest.raises(RuntimeError, match="need a backward for every lookup"):
+        ours(ids_with(second))
+    pooled.sum().backward()
+    expected = torch.tensor([1.0, 2.0], requires_grad=True)
+    plain(torch.tensor([1, 2]), torch.tensor([0, 2]), per_sample_weights=expected).sum().backward()
+    assert torch.equal(first.grad, expected.grad)
+    ours(ids_with(second)).values().sum().backward()
+
+
+def test_second_backward_is_refused_before_it_changes_rows() -> None:
+    ours, _ = weighted(lookups=1)
+    pooled = ours(ids_with(torch.tensor([1.0, 2.0], requires_grad=True))).values()
+    pooled.sum().backward(retain_graph=True)
+    rows = ours.state_dict()
+    with pytest.raises(RuntimeError, match="backward came a second time"):
+        pooled.sum().backward()
+    assert all(torch.equal(value, rows[name]) for name, value in ours.state_dict().items())
+    ours(ids_with(torch.ones(2))).values().sum().backward()
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_lookup_without_gradients_takes_any_weights_that_would_get_some(evaluates: bool) -> None:
+    ours, plain = weighted(lookups=1, dim=5, optimizer=RowWiseAdagrad)
+    weights = torch.ones(2, 2)[:, 0].requires_grad_()
+    ours.train(not evaluates)
+    with torch.no_grad():
+        found = ours(ids_with(weights)).values()
+        expected = plain(torch.tensor([1, 2]), torch.tensor([0, 2]), per_sample_weights=weights)
+    torch.testing.assert_close(found, expected)
 
 
 def test_thread_that_comes_while_another_is_inside_is_refused() -> None:

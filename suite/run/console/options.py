@@ -23,12 +23,12 @@ _MOST_RANKS = 64
 """Maximum ranks: they split the batches of verification too."""
 _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "batch_size": (lambda size: size >= 1, "at least 1"),
-    "rounds": (lambda rounds: rounds >= 1, "at least 1"),
+    "rounds": (lambda rounds: 1 <= rounds <= 1_000, "from 1 to 1,000"),
     "steps": (lambda steps: steps >= 4, "at least 4"),
-    "lr": (lambda lr: lr > 0, "above 0"),
+    "lr": (lambda lr: 0 < lr < 3e38, "above 0 and below 3e38"),  # rows are float32
     "seed": (lambda seed: 0 <= seed < 2**63, "from 0 to 2**63 - 1"),  # what torch's generators take
     "frequency_prefix": (lambda share: 0 < share <= 1, "above 0 and at most 1"),
-    "embedding_dim": (lambda dim: dim >= 4 and dim % 4 == 0, "a multiple of 4 (fbgemm's kernels need that)"),
+    "embedding_dim": (lambda dim: dim >= 4 and dim % 4 == 0, "a multiple of 4, from 4 on (fbgemm's kernels need that)"),
 }
 
 

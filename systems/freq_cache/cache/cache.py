@@ -108,7 +108,7 @@ class Cache:
         if self._first is not None:
             self._rows.fill(self.pool, *self._first)
             if self.tier.ram_rows:
-                best = self.planner.policy.best(self.planner.slots + self.tier.ram_rows)
+                best = self.planner.best(self.planner.slots + self.tier.ram_rows)
                 self.tier.keep(as_long(best[self.planner.slots :]))
             self._first = None
 

@@ -99,15 +99,25 @@ class Planner:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
         if self._index.state[TAKEN] or self._announced:
             return np.empty(0, np.int32), np.empty(0, np.int32)
-        call = f"{type(self.policy).__name__}.best({self.slots})"
-        rows = checked(call, self.policy.best(self.slots), most=self.slots, below=self.rows)
-        if np.unique(rows).size < rows.size:
-            raise ValueError(f"{call} returned a row twice: give each once")
+        rows = self.best(self.slots)
         keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
         slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
         loops.replace(rows, slots.copy(), slots, keys, slots, none, none, 0, False, self._index)
         loops.settle(none, slots, 0, False, False, self._index)
         return rows, slots
+
+    def best(self, number: int) -> Int32s:
+        """Up to so many rows that the policy ranks highest, int32, the best first.
+
+        Raises:
+            ValueError: the policy returned something else.
+        """
+        number = min(number, self.rows)
+        call = f"{type(self.policy).__name__}.best({number})"
+        rows = checked(call, self.policy.best(number), most=number, below=self.rows)
+        if np.unique(rows).size < rows.size:
+            raise ValueError(f"{call} returned a row twice: give each once")
+        return rows
 
     def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
         """The distinct rows of a batch; nothing is learnt of it. No other thread may use the planner meanwhile.

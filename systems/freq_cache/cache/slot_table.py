@@ -75,7 +75,7 @@ class SlotTable:
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
-        if self._scale != 1 and weights is not None and weights.requires_grad:
+        if self._scale != 1 and weights is not None and weights.requires_grad and torch.is_grad_enabled():
             weights = weights.view_as(weights)
             weights.register_hook(partial(torch.mul, other=1 / self._scale))  # the gradient of rows, not of slots
         pooled: Tensor = self._tbe(slots.long(), offsets, weights)

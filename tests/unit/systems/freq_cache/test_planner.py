@@ -315,3 +315,8 @@ def test_first_rows_that_have_no_slots_each_are_refused(best: object, message: s
     found = best.astype(np.int32) if isinstance(best, np.ndarray) and best.dtype == np.int64 else best
     with pytest.raises(ValueError, match=rf"Wrong\.best\(4\) {message}"):
         Planner(rows=100, slots=4, policy=Wrong(found)).warm_up()
+
+
+def test_rows_for_ram_that_are_not_in_the_tables_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Wrong\.best\(100\) returned 100: give numbers from 0 to 99"):
+        Planner(rows=100, slots=4, policy=Wrong(np.array([100], np.int32))).best(200)
