@@ -147,7 +147,7 @@ class InFlight:
             raise RuntimeError(
                 "the batch looked up before this call still waits for its backward: call backward first (and not this "
                 "from its hooks), drop what the lookup returned, or look up under torch.no_grad() what is not trained "
-                f"on{self._remedy}"
+                f"on{self._remedy if len(waiting) >= self._lookups else ''}"
             )
 
 

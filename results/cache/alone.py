@@ -89,7 +89,9 @@ def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]
         result = time_group(group, limits=limits, log=Path(folder) / "turns.log")
     if result.failed:
         raise SystemExit(f"{cells[0].workload}: {next(iter(result.failed.values())).reason}")
-    seconds = {name: [turn.seconds for build in builds for turn in build] for name, builds in result.series.items()}
+    seconds = {
+        cell.system: [turn.seconds for build in result.series(cell.system)[0] for turn in build] for cell in cells
+    }
     first = seconds[cells[0].system]
     return {
         "load_average": load,

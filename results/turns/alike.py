@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "workload": cell.workload,
                 "disturbed": interference(watch.conditions(complete=True), wall_s=watch.wall_s),
                 "seconds": {
-                    name: [[turn.seconds for turn in build] for build in series]
-                    for name, series in result.series.items()
+                    one.name: [[turn.seconds for turn in build] for build in result.series(one.name)[0]]
+                    for one in participants
                 },
             }
         )

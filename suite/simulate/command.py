@@ -109,7 +109,7 @@ def simulate_command(
         ratios = parse_ratios(str(SCALES[scale].cache_ratio) if cache_ratio is None else cache_ratio, points=points)
         dim = SCALES[scale].embedding_dim if embedding_dim is None else embedding_dim
         if dim < 4 or dim % 4:
-            raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4")
+            raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4, from 4 on")
         row = RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
         if out is not None:
             check_output(out)

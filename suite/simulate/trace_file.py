@@ -164,7 +164,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = dict(archive)
     except Exception as error:  # damage shows as whatever numpy, zipfile or a decompressor raises
-        raise DataError(f"--trace: cannot read {path}: {error}") from error
+        raise DataError(f"--trace: cannot read {path}: {error}: give a file that numpy can load") from error
     if "ids" not in arrays or not set(arrays) <= {"ids", "offsets", "rows", "names"}:
         raise DataError(
             f"{path} holds {', '.join(arrays) or 'nothing'}: give ids, with offsets, rows and names as needed, and "
