@@ -52,7 +52,7 @@ class InFlight:
             RuntimeError: a lookup waits for the same backward, and its weights or those of the next get gradients.
         """
         waiting = _waiting(self._last)
-        if waiting and (weighted or any(lookup.weighted for lookup in waiting)):
+        if waiting and self._lookups > 1 and (weighted or any(lookup.weighted for lookup in waiting)):
             raise RuntimeError(
                 "weights that require gradients need a backward for every lookup: with several, one would update the "
                 "rows before another computes from them. Call backward first"
@@ -147,7 +147,7 @@ class InFlight:
             raise RuntimeError(
                 "the batch looked up before this call still waits for its backward: call backward first (and not this "
                 "from its hooks), drop what the lookup returned, or look up under torch.no_grad() what is not trained "
-                f"on{self._remedy if len(waiting) >= self._lookups else ''}"
+                f"on{self._remedy if len(_waiting({*late, *self._last})) >= self._lookups else ''}"
             )
 
 
