@@ -321,5 +321,5 @@ class CachedTables(EmbeddingSystem):
 
 
 def _trains_weights(features: KeyedJaggedTensor) -> bool:
-    weights = features.weights_or_none()
+    weights = features.weights_or_none() if isinstance(features, KeyedJaggedTensor) else None  # else refused later
     return torch.is_grad_enabled() and weights is not None and weights.requires_grad
