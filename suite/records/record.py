@@ -6,8 +6,6 @@ file is loaded; units end the field names.
 
 import enum
 import hashlib
-import math
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, Literal, Self
@@ -32,6 +30,7 @@ from suite.records.measured import (
     Turns,
     refuse,
 )
+from suite.records.verification import Check, Verification
 from systems.registry import CONTROLS
 
 SCHEMA_VERSION: Final = 1
@@ -145,37 +144,6 @@ class Cell(Model):
         absent = {"host_budget_bytes": None, "ranks": None, "nodes": 1, "tf32": False}  # as in older records
         newer = {name for name, nothing in absent.items() if getattr(self, name) == nothing}
         return self.model_dump_json(exclude={"data_dir", "rendezvous", *newer, *without})
-
-
-class Check(Model):
-    """One verification: what was compared and how far apart the two sides were."""
-
-    name: str
-    passed: bool
-    max_difference: float
-    tolerance: float
-    """0 demands bitwise equality."""
-    detail: str = ""
-
-    @classmethod
-    def of(cls, name: str, difference: float, allowed: float, *, detail: str = "") -> Self:
-        """Check that a difference, which may be NaN or infinite, is at most `allowed`; `detail` is of a failure."""
-        # a NaN must fail, and JSON has neither NaN nor infinity
-        shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
-        passed = shown <= allowed
-        said = "" if passed else detail or f"differs by {difference:.3g}, allowed {allowed:.3g}"
-        return cls(name=name, passed=passed, max_difference=shown, tolerance=allowed, detail=said)
-
-
-class Verification(Model):
-    """All checks of a cell. A cell is verified when every one passed."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether there was something to check and all of it held."""
-        return bool(self.checks) and all(check.passed for check in self.checks)
 
 
 class Measurement(Model):

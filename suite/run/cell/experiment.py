@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 
 from suite.records.measured import BeladyBound, DriveSpeed, Memory, Timing, Traffic
-from suite.records.record import Cell, Measurement, Status, Verification
+from suite.records.record import Cell, Measurement, Status
 from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
+from suite.records.verification import Verification
 from suite.run import resources
 from suite.run.agreement import SampledRows
 from suite.run.cell.feed import open_feed, producers_for, usable_cores
