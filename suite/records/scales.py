@@ -19,7 +19,7 @@ class Scale:
         lr: Learning rate by optimizer. Off by roundings, those of `small` move AUROC by at most 2.4e-4
             (results/streams/rounding.json). With SGD at 1, the published rate, it was 3.7e-3 on Criteo Kaggle, and
             0.035 between two processors. With the model of `full` it is 9.2e-5 at 0.2 and 7.2e-3 at 0.5
-            (rounding_full.json), the rate of the records in results/cuda/h200.
+            (rounding_full.json).
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
         turns: About so many: a group takes whole designs of orders.

@@ -132,6 +132,7 @@ _PAGES = [
     "ranks",
     "quality",
     "cuda/h200",
+    "cuda/h200/avazu",
     "cuda/h200/criteo_1tb",
 ]
 
