@@ -21,8 +21,6 @@ from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
 
-_NO_OFFSETS = np.empty(0, np.int32)
-
 
 class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
@@ -118,10 +116,7 @@ class Cache:
 
     def plan(self, ids: Ids, *, changes: bool) -> Planned:
         """Plan the oldest announced batch. `changes`: as announced."""
-        plan = self._together.planned(self.planner.plan())
-        offsets = ids.offsets
-        one_each = offsets.size == ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
-        return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32), changes)
+        return Planned(self._together.planned(self.planner.plan()), ids.offsets, changes)
 
     def withdraw(self) -> None:
         """Make the planner forget the announced batches that are not planned."""
@@ -168,8 +163,8 @@ class Cache:
         pool = self.overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))
         if self.overflow.remedy is not None:
             self.overflow.pool = None  # a budget has room for it in this call alone
-        slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets.astype(np.int32))
-        return pool.look_up(to_device(slots), to_device(offsets), part.weights_or_none())
+        slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets)
+        return pool.look_up(to_device(slots), to_device(offsets) if ids.offsets.size else None, part.weights_or_none())
 
     def flush(self) -> None:
         """Write every changed row back; the slots stay valid. No batch may be announced.

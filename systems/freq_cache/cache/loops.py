@@ -205,11 +205,11 @@ def pin(rows, batch, later, found, index):
 
 
 @compiled
-def find_absent(rows, counts, found, missed, absent, index):
+def find_absent(rows, counts, found, missed, absent, absent_rows, index):
     """Find which of a batch's distinct rows are absent, in `found` and since: rows enter for batches in between.
 
-    `missed`, bool `[u]`, receives whether a row is absent, and `absent`, int32 `[u]`, which are, in order. Returns how
-    many these are, and how many ids ask for them. There is no branch, which the processor could not predict.
+    `missed`, bool `[u]`, receives whether a row is, and `absent` and `absent_rows`, int32 `[u]`, which are, in order.
+    Returns how many, and how many ids ask for them. No branch: the processor could not predict it.
     """
     end = ids = 0
     for i in range(rows.size):
@@ -218,7 +218,7 @@ def find_absent(rows, counts, found, missed, absent, index):
         now = index.where[np.uint64(rows[i] & found[i] >> 31)]
         found[i] = now if found[i] < 0 else found[i]
         missed[i] = found[i] < 0
-        absent[end] = i
+        absent[end], absent_rows[end] = i, rows[i]
         end += missed[i]
         ids += counts[i] * missed[i]
     return end, ids
@@ -249,8 +249,7 @@ def choose(victims, found, index):
     joins the back of the queue of its key. One whose row is pinned is left out: it is queued when it is no longer.
     Returns how many victims there are.
     """
-    status, state, queues = index.status, index.state, index.queues
-    lowest = state[LOWEST]
+    status, state, queues, lowest = index.status, index.state, index.queues, index.state[LOWEST]
     while found < victims.size and lowest < LEVELS:
         front = queues.ends[2 * lowest]
         if front == EMPTY:
@@ -273,27 +272,27 @@ def choose(victims, found, index):
 
 
 @compiled
-def enter(rows, found, absent, batch, fetch_rows, after, entered, index):
-    """Choose slots for the first absent rows of a batch, as many as `fetch_rows`, int32 `[m]`, has room for.
+def admit(after, *moves):
+    """Choose slots for the first absent rows of a batch, and `exchange` if there are enough.
 
-    `found`: the locations of the batch's distinct rows, which are pinned. `after` receives the last batch that may
-    write each row back, and `entered` the slots: free ones in order, then those of victims; int32 `[m]` both. Returns
-    how many slots there are; see `choose`.
+    `moves` are its arguments. `after`, int32 `[m]`, receives the last batch that may write each row back, `entered` the
+    slots: free ones in order, then those of victims; see `choose`. Returns how many slots there are, and its result.
     """
+    _, found, absent, _, entered, _, _, _, batch, _, _, index = moves
     taken = index.state[TAKEN]
-    for k in range(fetch_rows.size):
-        i = np.uint64(absent[k])
-        fetch_rows[k], after[k], entered[k] = rows[i], writer_of(np.int64(found[i]), batch), taken + k
-    return choose(entered, min(fetch_rows.size, index.row_of.size - taken), index)
+    for k in range(entered.size):
+        after[k], entered[k] = writer_of(np.int64(found[np.uint64(absent[k])]), batch), taken + k
+    chosen = choose(entered, min(entered.size, index.row_of.size - taken), index)
+    return chosen, exchange(*moves) if chosen == entered.size else 0
 
 
 @compiled
-def replace(rows, found, absent, keys, entered, back_rows, back_slots, batch, changes, index):
-    """Let rows leave, and give their slots, `entered`, int32 `[m]`, to the first absent rows of a batch.
+def exchange(rows, found, absent, keys, entered, back_rows, back_slots, new_keys, batch, changes, reinserts, index):
+    """Let rows leave, give their slots, `entered`, int32 `[m]`, to the first absent rows of a batch, and `_settle` all.
 
-    `keys`: those of the absent rows. `found` receives the slots. A row that gets none, in an overflow batch, is written
-    back by this batch all the same, if the batch `changes` it. `back_rows` and `back_slots` receive the changed rows
-    that leave, and the slots they leave, int32 `[m]`. Returns how many these are.
+    `keys`: those of the absent rows. `found`, the locations of the batch's distinct rows, receives the slots. A row
+    that gets none, in an overflow batch, is written back by this batch all the same, if the batch `changes` it.
+    `back_rows` and `back_slots` receive the changed rows that leave and their slots, int32 `[m]`: returns how many.
     """
     where, row_of, status, state, _ = index
     pin, left, back = pin_of(batch), written_back_by(batch), 0
@@ -321,11 +320,12 @@ def replace(rows, found, absent, keys, entered, back_rows, back_slots, batch, ch
         row_of[slot], status[slot] = row, with_pin(np.int64(keys[k]), later)
         state[PINNED] += later != UNPINNED
         found[np.uint64(absent[k])] = where[row] = slot
+    _settle(new_keys, found, batch, changes, reinserts, index)
     return back
 
 
 @compiled
-def settle(keys, found, batch, changes, reinserts, index):
+def _settle(keys, found, batch, changes, reinserts, index):
     """Unpin and queue the rows of a batch that no later one needs.
 
     `found`: the slots of its distinct rows, int32 `[u]`; `keys`: the keys of these, or none if no key changes.

@@ -32,14 +32,14 @@ class Ids:
         values: int64 `[n]`, each within its feature's table, duplicates welcome.
         ends: Where each feature's ids end, int64 `[features]`.
         starts: The row at which each feature's table starts, int64 `[features]`.
-        offsets: Where bags begin, feature after feature, and where the last one ends, int64 `[features * batch + 1]`;
-            empty where only the planner reads the ids.
+        offsets: Where bags begin, feature after feature, and where the last one ends, int32 `[features * batch + 1]`;
+            empty where every bag has one id, or only the planner reads the ids.
     """
 
     values: Int64s
     ends: Int64s
     starts: Int64s
-    offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    offsets: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
 
     @classmethod
     def of(cls, features: KeyedJaggedTensor, starts: Int64s) -> Self:
@@ -48,46 +48,52 @@ class Ids:
         Raises:
             ValueError: as `check_bags`.
         """
-        check_bags(features)
-        values, samples = features.values(), features.stride()
-        offsets = features.offsets().long().numpy()
-        ends = offsets[samples::samples] if samples else np.zeros(len(features.keys()), np.int64)
-        return cls(values.long().contiguous().numpy(), ends, starts, offsets)
+        ends, one_each = check_bags(features)
+        given = cls(features.values().long().contiguous().numpy(), ends, starts)
+        return given if one_each else replace(given, offsets=features.offsets().int().numpy())
 
 
-def check_bags(features: KeyedJaggedTensor) -> None:
+def check_bags(features: KeyedJaggedTensor) -> tuple[Int64s, bool]:
     """Check on the host that bags share out the ids; kernels would read beyond them otherwise.
+
+    Returns:
+        Where each feature's ids end, int64 `[features]`, and whether every bag has one id.
 
     Raises:
         ValueError: they do not.
     """
     ids, given = features.values().numel(), features.offsets_or_none()
-    offsets = np.empty(0, np.int64) if given is None else given.numpy()
-    if not _share_out(features.lengths().numpy(), offsets, ids):
+    offsets, ends = np.empty(0, np.int64) if given is None else given.numpy(), np.empty(len(features.keys()), np.int64)
+    fine, one_each = _share_out(features.lengths().numpy(), offsets, ids, ends)
+    if not fine:
         raise ValueError(f"the lengths or offsets of the bags do not share out {ids:,} ids: correct them")
+    return ends, one_each
 
 
 @compiled
-def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
-    """Whether bags of these lengths take every id once, and these are their offsets, where there are any.
+def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int, ends: Int64s) -> tuple[bool, bool]:
+    """Whether bags of these lengths take every id once, their offsets being those given, and whether all take one.
 
-    No turn of the loops depends on one before it, so several are made at a time. No sum can wrap: all ends, and all
-    lengths, are compared with the ids.
+    `ends` receives where each feature's ids end. No turn of the inner loops depends on one before it, so several are
+    made at a time. No sum can wrap: all ends, and all lengths, are compared with the ids.
     """
-    beyond = other = total = np.int64(0)  # the sign of `beyond`: a number is below 0 or above the ids
+    beyond = other = many = total = np.int64(0)  # the sign of `beyond`: a number is below 0 or above the ids
+    bags = lengths.size // max(ends.size, 1)
+    for feature in range(ends.size):
+        for i in range(feature * bags, feature * bags + bags):
+            length = np.int64(lengths[i])
+            beyond |= length | (ids - length)
+            many |= length ^ 1
+            total += length
+        ends[feature] = total
     if offsets.size:
-        if offsets.size != lengths.size + 1 or offsets[0] != 0 or offsets[-1] != ids:
-            return False
+        if offsets.size != lengths.size + 1 or offsets[0] != 0:
+            return False, False
         for i in range(lengths.size):
-            length, end = np.int64(lengths[i]), np.int64(offsets[i + 1])
-            beyond |= length | end | (ids - end)
-            other |= (end - offsets[i]) ^ length
-        return bool(beyond >= 0 and other == 0)
-    for i in range(lengths.size):
-        length = np.int64(lengths[i])
-        beyond |= length | (ids - length)
-        total += length
-    return bool(beyond >= 0 and total == ids)
+            end = np.int64(offsets[i + 1])
+            beyond |= end | (ids - end)
+            other |= (end - offsets[i]) ^ np.int64(lengths[i])
+    return bool(beyond >= 0 and other == 0 and total == ids), bool(many == 0)
 
 
 @dataclass(frozen=True)

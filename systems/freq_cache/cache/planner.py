@@ -102,8 +102,7 @@ class Planner:
         rows = self.best(self.slots)
         keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
         slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
-        loops.replace(rows, slots.copy(), slots, keys, slots, none, none, 0, False, self._index)
-        loops.settle(none, slots, 0, False, False, self._index)
+        loops.exchange(rows, slots.copy(), slots, keys, slots, none, none, none, 0, False, False, self._index)
         return rows, slots
 
     def best(self, number: int) -> Int32s:
@@ -137,13 +136,14 @@ class Planner:
             sizes = self.rows - ids.starts
         if self._room.shape[1] < n + 1:
             self._room = np.zeros((2, n + 1), np.int64)
-        inverse, (rows, counts) = np.empty(n, np.int32), np.empty((2, n), np.int32)
+        inverse, found = np.empty(n, np.int32), np.empty((2, n), np.int32)
         batch = ids.values, ids.ends, ids.starts, sizes
         with interrupts_deferred():
-            end, bad = loops.find_distinct(*batch, inverse, rows, counts, *self._room, self._index.where, self.slots)
+            end, bad = loops.find_distinct(*batch, inverse, *found, *self._room, self._index.where, self.slots)
         if bad != NONE:
             raise OutsideTable(bad)
-        return Distinct(rows[:end].copy(), counts[:end].copy(), inverse)
+        rows, counts = found[:, :end].copy()
+        return Distinct(rows, counts, inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
@@ -158,24 +158,26 @@ class Planner:
         """
         now, index = self._announced.popleft(), self._index
         rows, counts = now.distinct.rows, now.distinct.counts
-        # few long calls: a thread that takes the interpreter's lock between two of them keeps the training thread out
+        # Few long calls: whenever this thread takes the interpreter's lock again after one, the training thread is kept
+        # out and sleeps, and is awake late. A short call is over before that.
         if not now.pins or now.batch <= self._taken_back:
             loops.pin(rows, now.batch, False, now.found, index)
-        slots, missed, absent = now.found, np.empty(rows.size, np.bool_), np.empty(rows.size, np.int32)
-        misses, lookup_misses = loops.find_absent(rows, counts, slots, missed, absent, index)
-        absent, fixed = absent[:misses], self.policy.fixed
-        asked = (rows[absent], counts[absent]) if fixed else (rows, counts)
+        slots, missed, fetch_rows = now.found, np.empty(rows.size, np.bool_), np.empty_like(rows)
+        absent = np.empty_like(rows)
+        misses, lookup_misses = loops.find_absent(rows, counts, slots, missed, absent, fetch_rows, index)
+        absent, fetch_rows, fixed = absent[:misses], fetch_rows[:misses], self.policy.fixed
+        asked = (fetch_rows, np.zeros_like(fetch_rows)) if fixed else (rows, counts)
         keys = self._keys(*asked, batch=now.batch, learn=now.changes)
         overflow = rows.size > self.slots
         entering = min(misses, self.slots - int(index.state[TAKEN])) if overflow else misses
-        fetch_rows, fetch_slots, after, back_rows, back_slots = np.empty((5, entering), np.int32)
-        found = loops.enter(rows, slots, absent, now.batch, fetch_rows, after, fetch_slots, index)
+        fetch_slots, after, back_rows, back_slots = np.empty((4, entering), np.int32)
+        of_rows = (keys, keys[:0]) if fixed else (keys[absent], keys)
+        moves = rows, slots, absent, of_rows[0], fetch_slots, back_rows, back_slots, of_rows[1]
+        how = now.batch, now.changes, self.policy.reinserts, index
+        found, left = loops.admit(after, *moves, *how)
         if found < entering:
             self._take_back_pins(fetch_slots, found, now)
-        entering_keys, new_keys = (keys, keys[:0]) if fixed else (keys[absent], keys)
-        moves = fetch_slots, back_rows, back_slots
-        left = loops.replace(rows, slots, absent, entering_keys, *moves, now.batch, now.changes, index)
-        loops.settle(new_keys, slots, now.batch, now.changes, self.policy.reinserts, index)
+            left = loops.exchange(*moves, *how)
         self._pin()
         return Plan(
             batch=now.batch,
@@ -185,7 +187,7 @@ class Planner:
             inverse=now.distinct.inverse,
             unique_misses=misses,
             lookup_misses=lookup_misses,
-            fetch_rows=fetch_rows,
+            fetch_rows=fetch_rows[:entering],
             fetch_slots=fetch_slots,
             back_rows=back_rows[:left],
             back_slots=back_slots[:left],

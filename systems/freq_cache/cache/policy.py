@@ -48,8 +48,8 @@ class Policy(ABC):
 
         Args:
             rows: Distinct rows of the batch, int32 `[n]`.
-            occurrences: Ids of each row in this batch, int32 `[n]`; zeros for rows that fill an empty cache, and for
-                those of batches before it that share its backward.
+            occurrences: Ids of each row in this batch, int32 `[n]`; zeros for rows that fill an empty cache, for those
+                of batches before it that share its backward, and where keys are `fixed`.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must not change learnt statistics.
         """

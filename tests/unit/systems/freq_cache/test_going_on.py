@@ -42,7 +42,7 @@ def step(collection: CachedEmbeddingBagCollection, plain: Plain, features: Keyed
 
 def test_ctrl_c_in_the_middle_of_a_plan_is_told_instead_of_training_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = started()
-    monkeypatch.setattr(loops, "settle", failing_once(loops.settle, KeyboardInterrupt(), at=3))
+    monkeypatch.setattr(loops, "admit", failing_once(loops.admit, KeyboardInterrupt(), at=3))
     with pytest.raises(KeyboardInterrupt):
         train(collection, range(6))
     with pytest.raises(PlanningFailed, match=r"it was interrupted.*load what was saved last"):
