@@ -105,6 +105,16 @@ def test_what_the_page_says_beside_the_table_is_in_the_records() -> None:
         assert words in SAID, words
 
 
+def test_the_first_page_says_what_the_records_say() -> None:
+    fp32, tf32, prefetching = rows(), rows(tf32=True), "fbgemm_uvm_caching[prefetch=on]"
+    ours, theirs = ([f"{found[name].ratio.value:.2f}" for found in (fp32, tf32)] for name in (OURS, prefetching))
+    gb = [f"{fp32[name].numbers['device_reserved_bytes'] / 1e9:.2f}" for name in (OURS, "full_gpu")]
+    assert (
+        f"with {gb[0]} of {gb[1]} GB our cache trains at {ours[0]} of full tables in fp32 and at {ours[1]} in TF32, "
+        f"fbgemm's with prefetch at {theirs[0]} and {theirs[1]}"
+    ) in " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())
+
+
 def test_losses_and_rows_of_our_cache_are_those_of_full_tables_bit_for_bit() -> None:
     found = json.loads((H200 / "bitwise.json").read_text())["systems"]
     assert set(found) == {"full_gpu", "freq_cache", OURS}
