@@ -108,6 +108,7 @@ class Worker:
 
     def __init__(self, name: str, *, threads: int = 1) -> None:
         self._tasks = SimpleQueue[Task[Any] | None]()
+        self._closed = False
         given: Any = {"target": _work_on, "args": (self._tasks,), "name": name, "daemon": True}
         self._threads = [threading.Thread(**given) for _ in range(threads)]
         for thread in self._threads:
@@ -115,13 +116,17 @@ class Worker:
         self.submit(lambda: None).wait()
 
     def submit(self, work: Callable[[], T]) -> Task[T]:
-        """Queue a function to run after all that were submitted before have begun."""
+        """Queue a function to run after all that were submitted before have begun; a closed worker drops it."""
         task = Task(work)
-        self._tasks.put(task)
+        if self._closed:
+            task.drop()
+        else:
+            self._tasks.put(task)
         return task
 
     def close(self) -> None:
         """Stop the threads after their current tasks, drop the queued ones, and join them."""
+        self._closed = True
         try:
             while True:
                 if (task := self._tasks.get_nowait()) is not None:

@@ -55,6 +55,13 @@ def test_threads_that_begin_at_the_same_time_take_nothing_of_each_other():
     assert torch.get_num_threads() == seen_by_a_new_thread() == 3
 
 
+def test_task_of_a_closed_worker_is_an_error_and_no_endless_wait():
+    worker = Worker("closed")
+    worker.close()
+    with pytest.raises(RuntimeError, match="was stopped before"):
+        worker.submit(lambda: 5).result()
+
+
 def test_result_of_a_task_is_what_its_work_returned_or_raised():
     worker = Worker("working")
     assert worker.submit(lambda: 5).result() == 5

@@ -1,23 +1,52 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
 import threading
+from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 import torch
+from numba.core.dispatcher import Dispatcher
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
-from systems.freq_cache.cache import mover
+from systems.freq_cache.cache import loops, mover, plan
+from systems.freq_cache.cache import policy as policy_module
 from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.contract.scenes import batch_of, table
-from tests.faults.freq_cache_training import batch, built, learn, started
+from tests.faults.freq_cache_training import TABLES, batch, built, learn, started
 
 
 def test_batches_are_announced_ahead_on_cuda_alone_if_nobody_says() -> None:
     assert [arguments.usual_look_ahead(device) for device in ("cpu", "cuda", torch.device("cuda:1"))] == [0, 4, 4]
     assert built().look_ahead == 0
+
+
+@pytest.mark.parametrize("policy", ["static", "lfu", "lru"])
+def test_planning_a_batch_gives_pythons_lock_back_few_times(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled loop does: the training thread gets the lock, and waits asleep when the planning thread wants it."""
+    frequencies = {one.name: torch.arange(one.num_embeddings) for one in TABLES} if policy == "static" else None
+    collection, calls = started(policy=policy, frequencies=frequencies, cache_ratio=0.4), Counter[str]()
+    batches = [batch_of({"users": [[7 * step]], "from": [[step]], "to": [[step]]}) for step in range(40)]
+    warm, rest = batches[:30], batches[30:]
+    for step, features in enumerate(warm):  # compiles the loops
+        learn(collection(features).values(), step)
+
+    def counted(name: str, loop: Dispatcher) -> Callable[..., object]:
+        return lambda *arguments: calls.update([name]) or loop(*arguments)
+
+    for module in (loops, plan, policy_module):
+        for name, loop in list(vars(module).items()):
+            if isinstance(loop, Dispatcher):
+                monkeypatch.setattr(module, name, counted(name, loop))
+    for step, features in enumerate(rest):
+        learn(collection(features).values(), step)
+    each = {name: number / len(rest) for name, number in calls.items()}
+    keys = {"static": {"gather"}, "lfu": {"_count"}, "lru": set[str]()}[policy]
+    assert each.pop("gather") <= 2  # that of the slots is the sending thread's
+    assert each == dict.fromkeys({"_share_out", "find_distinct", "pin", "find_absent", "admit"} | keys - {"gather"}, 1)
 
 
 def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
