@@ -109,19 +109,19 @@ class FileTrace(Trace):
         parts = []
         for table, rows in enumerate(sizes):
             if self._offsets is None:
-                values, sample_of = self._ids[start:stop, table].astype(np.int64), samples
+                values, sample_of = self._ids[start:stop, table], samples
             else:
                 begins = self._offsets[start * len(sizes) + table : stop * len(sizes) : len(sizes)].astype(np.int64)
                 ends = self._offsets[start * len(sizes) + table + 1 : stop * len(sizes) + 1 : len(sizes)]
                 lengths = ends.astype(np.int64) - begins
                 sample_of = samples.repeat(lengths)
                 within = np.arange(sample_of.size) - (lengths.cumsum() - lengths).repeat(lengths)
-                values = self._ids[begins.repeat(lengths) + within].astype(np.int64)
+                values = self._ids[begins.repeat(lengths) + within]
             bad = np.flatnonzero((values < 0) | (values >= rows))
             if bad.size:
                 said = _wrong(values[bad[0]], rows)
                 raise DataError(f"{self._path}, table {table}, row {sample_of[bad[0]]}: {said}")
-            parts.append(values)
+            parts.append(values.astype(np.int64))
         return parts
 
     def _count_tables(self, described: int) -> int:

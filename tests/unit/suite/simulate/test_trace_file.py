@@ -103,6 +103,12 @@ def test_an_id_that_cannot_be_is_named_with_its_place(
     assert sentence in said
 
 
+def test_an_id_of_64_bits_without_sign_is_not_called_negative(tmp_path: Path) -> None:
+    ids = one_hot().astype(np.uint64)
+    ids[3, 0] = 2**64 - 1
+    assert "row 3: id 18446744073709551615 does not fit 2^31 rows" in refusal(saved(tmp_path / "ids.npy", ids))
+
+
 def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -> None:
     ids = one_hot()
     ids[44, 2] = 1000
