@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache-ratio", default="0.015")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--writes-ms", type=float, default=0.0, help="delay of every write to host memory [0]")
-    parser.add_argument("--any-order", action="store_true", help="kernels add in any order: shows what roundings do")
     parser.add_argument("--out", type=Path, help="record of the losses, as JSON")
     options = parser.parse_args(arguments)
     found = compared(options)
@@ -77,7 +75,7 @@ def compared(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     cells = plan_cells(chosen, device=device, host_bytes=1 << 40)[0]
     batches = made_batches(CellSetup.of(cells[0]).workload.batch, pin_memory=device == "cuda")
     multiply_in(tf32=False)
-    with delayed(options.writes_ms / 1e3), nullcontext() if options.any_order else fixed_order(torch.device(device)):
+    with delayed(options.writes_ms / 1e3), fixed_order(torch.device(device)):
         each = zip(cells, tee(batches, len(cells)), strict=True)
         return {cell.system: trained(cell, same, options.steps) for cell, same in each}
 

@@ -288,6 +288,21 @@ def test_ids_may_be_overwritten_once_they_were_looked_up(look_ahead: int, outsid
     assert_same(snapshot(collection), plain.rows())
 
 
+def test_offsets_that_were_checked_are_those_that_kernels_read() -> None:
+    """In the type in which kernels take them too: overwritten later, they would lead beyond the ids."""
+    collection, plain = started(look_ahead=2), Plain()
+    for step in range(5):
+        made = batch(step)
+        lengths, offsets = made.lengths().int(), made.offsets().int()
+        features = KeyedJaggedTensor(made.keys(), made.values(), lengths=lengths, offsets=offsets)
+        collection.prefetch(features)
+        collection._pipeline._planning.submit(lambda: None).wait()
+        offsets.fill_(1)
+        learn(collection(features).values(), step)
+    plain.train(range(5))
+    assert_same(snapshot(collection), plain.rows())
+
+
 @pytest.mark.parametrize("announced", [1, 2])
 def test_ids_overwritten_after_their_announcement_are_refused_and_served_at_the_next_call(announced: int) -> None:
     collection, plain = started(look_ahead=2), Plain()

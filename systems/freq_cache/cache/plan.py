@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torchrec import KeyedJaggedTensor
 
@@ -50,7 +51,8 @@ class Ids:
         """
         ends, one_each = check_bags(features)
         given = cls(features.values().long().contiguous().numpy(), ends, starts)
-        return given if one_each else replace(given, offsets=features.offsets().int().numpy())
+        # a copy: it was checked, and the caller may overwrite its own before the lookup
+        return given if one_each else replace(given, offsets=features.offsets().to(torch.int32, copy=True).numpy())
 
 
 def check_bags(features: KeyedJaggedTensor) -> tuple[Int64s, bool]:

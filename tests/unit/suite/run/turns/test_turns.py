@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 
@@ -227,7 +226,7 @@ def test_turns_of_every_build_are_whole_designs_and_each_build_starts_with_anoth
         for series in (whole, alone):
             orders = [tuple(series[at : at + systems]) for at in range(0, len(series), systems)]
             places = Counter((place, who) for order in orders for place, who in enumerate(order))
-            followed = Counter(pair for order in orders for pair in pairwise(order))
+            followed = Counter(pair for order in orders for pair in itertools.pairwise(order))
             assert (len(places), len(set(places.values()))) == (systems**2, 1)
             assert (len(followed), len(set(followed.values()))) == (systems * (systems - 1), 1)
         firsts.add(tuple(whole[:systems]))
