@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 
@@ -70,11 +69,6 @@ class Placement:
     label: str
     offloads: bool
     same_kernel_as: str | None = None
-
-
-def resident_on(device: torch.device) -> Placement:
-    """Placement of a system that keeps all rows on the device that computes."""
-    return Placement(label="device" if device.type == "cuda" else "all in RAM", offloads=False)
 
 
 def knowledge(*sources: str, look_ahead: int = 0) -> str:

@@ -11,8 +11,6 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 from torchrec.modules.embedding_modules import get_embedding_names_by_table, reorder_inverse_indices
 
 Piece = TypeVar("Piece")
-Inverse = tuple[list[str], Tensor]
-"""Feature names, and the bag index of every sample in each feature, int64 `[features, batch]`."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,11 @@ class FeatureGroups:
             parts.append(_reordered(features, [keys.index(name) for name in group.features]))
         return parts
 
-    def join(self, outputs: Sequence[Tensor], inverse: Inverse | None = None) -> KeyedTensor:
+    def join(self, outputs: Sequence[Tensor], inverse: tuple[list[str], Tensor] | None = None) -> KeyedTensor:
         """Pooled outputs `[batch, sum of dims]` of all groups as one `KeyedTensor` in table order.
 
-        Keys are features, or `feature@table` where several tables serve a feature, as in torchrec. `inverse` maps
-        samples to bags of each feature, where the bags are those of distinct samples.
+        Keys are features, or `feature@table` where several tables serve a feature, as in torchrec. Where bags are
+        those of distinct samples, `inverse` has feature names and the bag of every sample, int64 `[features, batch]`.
         """
         if len(outputs) == 1 and inverse is None:
             return KeyedTensor(self.names, self._dims, outputs[0])

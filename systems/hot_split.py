@@ -7,19 +7,9 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import (
-    Counters,
-    MemoryBreakdown,
-    MemoryUse,
-    Placement,
-    Rows,
-    Tier,
-    knowledge,
-    total_of,
-)
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, knowledge, total_of
 from systems.fbgemm.tbe import TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy
 from systems.fbgemm.tbe_system import fbgemm_refusals
-from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec, row_bytes_of
 from systems.unique_counter import CountedSystem, UniqueCounter
 
@@ -50,7 +40,6 @@ class HotSplit(CountedSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         hot = hot_rows(spec)
-        self._groups = FeatureGroups(spec.tables)
         self._places = {name: _places_of(rows) for name, rows in hot.items()}
         self._slots = sum(int(rows.sum()) for rows in hot.values())
         self._cold = UniqueCounter(spec.tables)
@@ -158,7 +147,7 @@ class HotSplit(CountedSystem):
         return total_of([index, *sides])
 
     def counters(self) -> Counters:
-        return self._counter.looked_up_in_place([self._cold])
+        return self._counter.looked_up_in_place(self._cold)
 
     def reset_counters(self) -> None:
         super().reset_counters()

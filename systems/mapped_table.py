@@ -12,7 +12,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import construct_split_state
 from torch import Tensor, nn
 
-from systems.answers import Placement, Rows, Tier
+from systems.answers import Counters, Placement, Rows, Tier
 from systems.fbgemm.tbe import TBE, number_rows, tbe_states
 from systems.fbgemm.tbe_system import TBESystem
 from systems.features import Group
@@ -105,6 +105,9 @@ class MappedTable(TBESystem):
     @property
     def busy_between_steps(self) -> bool:
         return True  # the kernel writes changed pages to the drive when it sees fit
+
+    def counters(self) -> Counters:
+        return self._counter.counters()
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)

@@ -5,7 +5,6 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import MemoryBreakdown, Placement, Rows, Tier
-from systems.features import FeatureGroups
 from systems.spec import SystemSpec
 from systems.unique_counter import CountedSystem
 
@@ -14,10 +13,6 @@ class NoEmbeddings(CountedSystem):
     """Returns zeros, counts nothing. It fails verification by design: a control for quality that is never ranked."""
 
     about = "No rows at all, every embedding is zero: it shows how good the model is without them, and is never ranked."
-
-    def __init__(self, spec: SystemSpec) -> None:
-        super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:

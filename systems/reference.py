@@ -1,14 +1,12 @@
 """The reference: one plain `nn.EmbeddingBag` per table, nothing fused, nothing cached."""
 
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, resident_on
-from systems.features import FeatureGroups
+from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier
 from systems.spec import SystemSpec
 from systems.unique_counter import CountedSystem
 
@@ -48,15 +46,10 @@ class ReferenceSystem(CountedSystem):
         for table in spec.tables:
             weight = self._weight(table.name)
             weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._update(name, leaf))
-        self._groups = FeatureGroups(spec.tables)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         return {Tier.DEVICE: spec.row_bytes + spec.state_bytes}
-
-    @property
-    def placement(self) -> Placement:
-        return resident_on(self._weight(self.spec.tables[0].name).device)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         (ordered,) = self._groups.split(features)
@@ -97,11 +90,8 @@ class ReferenceSystem(CountedSystem):
         rows = sum(self._weight(name).nbytes for name in self.tables)
         return {(Tier.DEVICE, MemoryUse.ROWS): rows, (Tier.DEVICE, MemoryUse.STATE): state}
 
-    def counters(self) -> Counters:
-        return self._counter.all_resident()
-
-    def _weight(self, table: str) -> nn.Parameter:
-        return cast(nn.Parameter, self._bags[table].weight)
+    def _weight(self, table: str) -> Tensor:
+        return self._bags[table].weight
 
     @torch.no_grad()
     def _update(self, table: str, leaf: Tensor) -> None:

@@ -18,7 +18,7 @@ SYSTEMS: dict[str, str] = {
     "reference": "systems.reference:ReferenceSystem",
     "full_gpu": "systems.fbgemm.tbe_system:FullGPU",
     "freq_cache": "systems.freq_cache:FreqCache",
-    "colossalai_cache": "systems.colossalai_cache.system:ColossalAICache",
+    "colossalai_cache": "systems.colossalai_cache:ColossalAICache",
     "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
     "fbgemm_uvm": "systems.fbgemm.uvm:FbgemmUVM",
@@ -49,9 +49,7 @@ ON_RANKS: dict[str, str] = {
 }
 """`module:class` by name with `--ranks`: systems whose rows are sharded over several processes."""
 
-CONTROLS: dict[str, str] = {
-    "no_embeddings": "systems.no_embeddings:NoEmbeddings",
-}
+CONTROLS: dict[str, str] = {"no_embeddings": "systems.no_embeddings:NoEmbeddings"}
 """Controls, not systems: run by name, outside `all`."""
 
 _TARGETS = ChainMap(SYSTEMS, APPROXIMATE, DISK, CONTROLS)
@@ -196,12 +194,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("freq_cache[slow_rows=fp16]", "freq_cache[slow_rows=int8]"),
     ),
     "disk": (
-        *("full_ram", "mapped_table", "rocksdb_table"),
-        *(
-            "freq_cache[tier=file]",
-            "freq_cache[look_ahead=4,tier=file]",
-            "freq_cache[look_ahead=4,policy=lfu,tier=file]",
-        ),
+        *DISK,
+        *(f"freq_cache[{choices}tier=file]" for choices in ("", "look_ahead=4,", "look_ahead=4,policy=lfu,")),
     ),
 }
 """Systems by word of `--systems`, on a CPU; `full_gpu` among the approximate systems is the exact upper bound."""

@@ -76,15 +76,12 @@ class SparseOptimizer:
 
     def state_shapes(self, dim: int) -> dict[str, int]:
         """fp32 elements that one row of width `dim` carries, by state name."""
-        match self.kind:
-            case OptimizerKind.SGD:
-                return {}
-            case OptimizerKind.ROWWISE_ADAGRAD:
-                return {"sum": 1}
-            case OptimizerKind.ADAGRAD:
-                return {"sum": dim}
-            case OptimizerKind.ADAM:
-                return {"exp_avg": dim, "exp_avg_sq": dim}
+        return {
+            OptimizerKind.SGD: {},
+            OptimizerKind.ROWWISE_ADAGRAD: {"sum": 1},
+            OptimizerKind.ADAGRAD: {"sum": dim},
+            OptimizerKind.ADAM: {"exp_avg": dim, "exp_avg_sq": dim},
+        }[self.kind]
 
     def zero_state(self, rows: int, dim: int, device: torch.device | None = None) -> dict[str, Tensor]:
         """State of rows that were never updated, fp32 by name: `[rows]` where a row has one number, or `[rows, n]`."""

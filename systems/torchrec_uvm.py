@@ -20,7 +20,6 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
 from systems.fbgemm.tbe import TBE, WAYS, count_updates_alone, optimizer_options
 from systems.fbgemm.uvm import UVM, UVMCaching, cache_sets
-from systems.features import FeatureGroups
 from systems.spec import SystemSpec
 
 
@@ -48,10 +47,8 @@ class TorchrecUVM(UVM):
         # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
         self._parallel = (parallel,)
         self._hold({table.name: (tbe, index) for table, tbe, index in tables_in(parallel)})
-        for tbe in self._tbes:
+        for tbe in self.tbes:
             count_updates_alone(tbe)
-        # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
-        self._groups = FeatureGroups(spec.tables)
 
     def plan(
         self, collection: EmbeddingBagCollection, sharder: EmbeddingBagCollectionSharder
@@ -76,9 +73,10 @@ class TorchrecUVM(UVM):
         }
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)
-        return self._in_table_order(_arrived(self._parallel[0](ordered)))
+        return self._in_table_order(self._parallel[0](ordered).wait())
 
     def _in_table_order(self, pooled: KeyedTensor) -> KeyedTensor:
         names = self._groups.names
@@ -128,7 +126,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
         if not self._announced:
             return self._released(super().forward(features))
         looked_up = sharded_in(self._parallel[0]).compute_and_output_dist(*self._take(features))
-        return self._released(self._in_table_order(_arrived(looked_up)))
+        return self._released(self._in_table_order(looked_up.wait()))
 
 
 class Holder(nn.Module):
@@ -138,7 +136,7 @@ class Holder(nn.Module):
         super().__init__()
         self.collection = collection
 
-    def forward(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - a KeyedTensor, or an awaitable of one
+    def forward(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - once sharded, an awaitable of a KeyedTensor
         return self.collection(features)
 
 
@@ -161,7 +159,3 @@ def tables_in(parallel: DistributedModelParallel) -> Iterator[tuple[Any, TBE, in
         for kernel in lookup._emb_modules:
             for index, table in enumerate(kernel._config.embedding_tables):
                 yield table, kernel.emb_module, index
-
-
-def _arrived(pooled: Any) -> KeyedTensor:  # noqa: ANN401 - an awaitable where torchrec is lazy
-    return pooled.wait() if hasattr(pooled, "wait") else pooled

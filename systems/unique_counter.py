@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Counters
+from systems.answers import Counters, Placement
 from systems.contract import EmbeddingSystem
+from systems.features import FeatureGroups
 from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
 
@@ -20,9 +22,8 @@ class UniqueCounter:
         self.reset()
 
     def reset(self) -> None:
-        self.steps = 0
-        self._lookups = dict.fromkeys((table.name for table in self._tables), 0)
-        self._unique = dict(self._lookups)
+        self.steps = self.lookups = 0
+        self._unique = dict.fromkeys((table.name for table in self._tables), 0)
 
     def observe(self, features: KeyedJaggedTensor) -> None:
         """Count one batch, if enabled."""
@@ -31,14 +32,11 @@ class UniqueCounter:
         self.steps += 1
         parts = features.to_dict()
         for table in self._tables:
-            ids = [parts[name].values() for name in table.feature_names]
-            self._lookups[table.name] += sum(part.numel() for part in ids)
-            self._unique[table.name] += torch.cat(ids).unique().numel()
+            self._count(table.name, [parts[name].values() for name in table.feature_names])
 
-    @property
-    def lookups(self) -> int:
-        """Ids looked up, summed over batches and tables."""
-        return sum(self._lookups.values())
+    def _count(self, table: str, ids: Sequence[Tensor]) -> None:
+        self.lookups += sum(part.numel() for part in ids)
+        self._unique[table] += torch.cat(list(ids)).unique().numel()
 
     @property
     def unique_ids(self) -> int:
@@ -50,10 +48,6 @@ class UniqueCounter:
         if not self.steps:
             return Counters(steps=0)
         return Counters(steps=self.steps, lookups=self.lookups, unique_ids=self.unique_ids, **traffic)
-
-    def all_resident(self) -> Counters:
-        """Counters of a system whose rows are all on the device that computes."""
-        return self.looked_up_in_place([], bytes_fetched=0, bytes_written_back=0)
 
     def uncached_uvm(self, optimizer: SparseOptimizer) -> Counters:
         """Traffic of rows that kernels read in place over the link, as fbgemm's do.
@@ -75,11 +69,12 @@ class UniqueCounter:
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 
-    def looked_up_in_place(self, elsewhere: Sequence["UniqueCounter"], **bytes_moved: int) -> Counters:
+    def looked_up_in_place(self, *elsewhere: "UniqueCounter") -> Counters:
         """Counters of a system that moves no rows: the lookups that `elsewhere` counted are pooled on the host.
 
-        Bytes are None, because they count rows: pooled vectors and their gradients cross the link instead.
+        Bytes are then None, because they count rows: pooled vectors and their gradients cross the link instead.
         """
+        bytes_moved = None if elsewhere else 0
         missed = {name: rows for counter in elsewhere for name, rows in counter._unique.items()}
         return self.counters(
             unique_misses=sum(missed.values()),
@@ -87,19 +82,29 @@ class UniqueCounter:
             rows_fetched=0,
             rows_written_back=0,
             per_table={name: (unique, missed.get(name, 0)) for name, unique in self._unique.items()},
-            **bytes_moved,
+            bytes_fetched=bytes_moved,
+            bytes_written_back=bytes_moved,
         )
 
 
 class CountedSystem(EmbeddingSystem):
-    """A system with a `UniqueCounter`, `_counter`. Subclasses implement the rest of `EmbeddingSystem`."""
+    """A system with its features in one group, `_groups`, and a `UniqueCounter`, `_counter`.
+
+    Unless a subclass says otherwise, all rows are on the device that computes. Subclasses implement the rest of
+    `EmbeddingSystem`.
+    """
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
+        self._groups = FeatureGroups(spec.tables)
         self._counter = UniqueCounter(spec.tables)
 
+    @property
+    def placement(self) -> Placement:
+        return Placement(label="device" if self.spec.device.type == "cuda" else "all in RAM", offloads=False)
+
     def counters(self) -> Counters:
-        return self._counter.counters()
+        return self._counter.looked_up_in_place()
 
     def reset_counters(self) -> None:
         self._counter.reset()

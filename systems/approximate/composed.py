@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier, resident_on
+from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier
 from systems.contract import EmbeddingSystem
 from systems.fbgemm.tbe import build_tbe, tbe_states
 from systems.features import FeatureGroups, Group, feature_of_ids
@@ -60,11 +60,6 @@ class Composition(ABC):
         return {
             name: uniform(*shape, bound=self.rows**-0.5, generator=generator) for name, shape in self.shapes.items()
         }
-
-    @property
-    def elements(self) -> int:
-        """Number of elements of all parameters."""
-        return sum(rows * width for rows, width in self.shapes.values())
 
 
 class Whole(Composition):
@@ -219,9 +214,9 @@ class ComposedSystem(CountedSystem):
         size = int(spec.parameters.get(parameter, sizes[0]))
         made: dict[str, Composition] = {}
         for table in spec.tables:
-            composition, whole = cls.composition(table, size), Whole(table)
-            smaller = table.num_embeddings >= cls.whole_below and composition.elements < whole.elements
-            made[table.name] = composition if smaller else whole
+            composition, elements = cls.composition(table, size), table.num_embeddings * table.embedding_dim
+            smaller = sum(rows * width for rows, width in composition.shapes.values()) < elements
+            made[table.name] = composition if smaller and table.num_embeddings >= cls.whole_below else Whole(table)
         return made
 
     @classmethod
@@ -250,10 +245,6 @@ class ComposedSystem(CountedSystem):
     @property
     def exact(self) -> bool:
         return False
-
-    @property
-    def placement(self) -> Placement:
-        return resident_on(next(iter(self.live(self.spec.tables[0].name).values())).device)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         batches = self._groups.split(features)
@@ -297,9 +288,6 @@ class ComposedSystem(CountedSystem):
             for name, live in self.live(table).items():
                 found[Tier.DEVICE, MemoryUse.ROWS if name in composition.shapes else MemoryUse.STATE] += live.nbytes
         return found
-
-    def counters(self) -> Counters:
-        return self._counter.all_resident()
 
     def saved_shapes(self, table: str) -> dict[str, tuple[int, ...]]:
         return {name: tuple(live.shape) for name, live in self.live(table).items()}

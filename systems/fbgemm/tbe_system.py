@@ -1,6 +1,6 @@
 """Systems with rows in fbgemm TBEs: their bases, and those that keep all rows on the device, in RAM or on the host."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -20,7 +20,7 @@ from systems.fbgemm.tbe import (
     tbe_placement,
     tbe_steps,
 )
-from systems.features import FeatureGroups, Group
+from systems.features import Group
 from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
@@ -46,7 +46,7 @@ class TBEHolder(CountedSystem):
         """Register the TBE of every table, and the table's index in it."""
         # Tuples hide the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
         self._tbe_of_table = dict(tbe_of_table)
-        self._tbes: tuple[TBE, ...] = tuple(dict.fromkeys(tbe for tbe, _ in tbe_of_table.values()))
+        self.tbes: tuple[TBE, ...] = tuple(dict.fromkeys(tbe for tbe, _ in tbe_of_table.values()))
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -58,15 +58,11 @@ class TBEHolder(CountedSystem):
         yield from super().refusals(spec)
 
     @property
-    def tbes(self) -> Sequence[TBE]:
-        return self._tbes
-
-    @property
     def placement(self) -> Placement:
         # not inherited: a subclass may do more around the same TBEs, and must declare `same_on_host` itself
         alike = vars(type(self)).get("same_on_host")
-        plain = all(tbe.use_cpu and not tbe.prefetch_pipeline for tbe in self._tbes)  # to prefetch torchrec builds more
-        live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
+        plain = all(tbe.use_cpu and not tbe.prefetch_pipeline for tbe in self.tbes)  # to prefetch torchrec builds more
+        live = tbe_placement(self.tbes, host_rows_are=self.host_rows_are)
         return replace(live, same_kernel_as=alike if plain else None)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
@@ -80,7 +76,7 @@ class TBEHolder(CountedSystem):
         return read_tbe_rows(tbe, table=index, ids=ids)
 
     def set_learning_rate(self, lr: float) -> None:
-        for tbe in self._tbes:
+        for tbe in self.tbes:
             tbe.set_learning_rate(lr)  # kept in fp32 there
 
     def optimizer_steps(self, table: str) -> int:
@@ -90,11 +86,11 @@ class TBEHolder(CountedSystem):
         set_tbe_steps(self._tbe_of_table[table][0], steps)
 
     def flush(self) -> None:
-        for tbe in self._tbes:
+        for tbe in self.tbes:
             flush_tbe(tbe)
 
     def memory(self) -> MemoryBreakdown:
-        return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
+        return tbe_anatomy(self.tbes, host_rows_are=self.host_rows_are)
 
 
 class TBESystem(TBEHolder):
@@ -105,7 +101,6 @@ class TBESystem(TBEHolder):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables)
         tbe = self._build(self._groups.groups[0])
         self._hold({table.name: (tbe, index) for index, table in enumerate(spec.tables)})
 
@@ -125,16 +120,15 @@ class TBESystem(TBEHolder):
         )
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        inputs = self._inputs(features)
-        self._counter.observe(features)
-        return self._look_up(inputs)
+        return self._look_up(self._inputs(features))
 
     def _inputs(self, features: KeyedJaggedTensor) -> Lookup:
         (ordered,) = self._groups.split(features)
+        self._counter.observe(ordered)
         return ordered.values(), ordered.offsets()
 
     def _look_up(self, inputs: Lookup) -> KeyedTensor:
-        (tbe,) = self._tbes
+        (tbe,) = self.tbes
         return self._groups.join([tbe(*inputs)])
 
 
@@ -147,9 +141,6 @@ class FullGPU(TBESystem):
     )
     host_rows_are = Tier.DEVICE
     location = EmbeddingLocation.DEVICE
-
-    def counters(self) -> Counters:
-        return self._counter.all_resident()
 
 
 class FullRAM(FullGPU):
@@ -189,4 +180,4 @@ class CPUEmbeddings(TBESystem):
         return super().forward(features).to(self.spec.device)
 
     def counters(self) -> Counters:
-        return self._counter.looked_up_in_place([self._counter])
+        return self._counter.looked_up_in_place(self._counter)

@@ -69,7 +69,7 @@ class UVMCaching(TBEHolder):
     @property
     def slots(self) -> int:
         # on a CPU there is no cache, but `lxu_cache_state` still has one element
-        return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes if tbe.lxu_cache_weights.numel())
+        return sum(tbe.lxu_cache_state.numel() for tbe in self.tbes if tbe.lxu_cache_weights.numel())
 
     @property
     def prior_knowledge(self) -> str:
@@ -119,10 +119,10 @@ class UVMCaching(TBEHolder):
             read = self._read(features)
         self._side.wait_stream(self._reading)
         self._side.wait_stream(compute)  # where the last backward changed rows
-        set_tbe_counting(self._tbes, enabled=self._counter.enabled)
+        set_tbe_counting(self.tbes, enabled=self._counter.enabled)
         with self._side:
             self._fill(read, compute)
-        set_tbe_counting(self._tbes, enabled=False)
+        set_tbe_counting(self.tbes, enabled=False)
         self._announced.append((features, read, self._side.record_event()))
 
     def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was read
@@ -142,7 +142,7 @@ class UVMCaching(TBEHolder):
         """Unlock the cache lines of a lookup without backward: else they could never be evicted again."""
         if self._side is not None and not torch.is_grad_enabled():
             torch.cuda.current_stream().wait_stream(self._side)  # the next batch's prefetch locks lines
-        for tbe in () if torch.is_grad_enabled() else self._tbes:
+        for tbe in () if torch.is_grad_enabled() else self.tbes:
             if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
                 torch.ops.fbgemm.lxu_cache_locking_counter_decrement(
                     tbe.lxu_cache_locking_counter, tbe.lxu_cache_locations
@@ -151,18 +151,18 @@ class UVMCaching(TBEHolder):
 
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)
-        set_tbe_counting(self._tbes, enabled=enabled and self._side is None)
+        set_tbe_counting(self.tbes, enabled=enabled and self._side is None)
 
     def reset_counters(self) -> None:
         super().reset_counters()
-        for tbe in self._tbes:
+        for tbe in self.tbes:
             tbe.uvm_cache_stats.zero_()
             tbe.cache_miss_counter.zero_()
 
     def counters(self) -> Counters:
         if self.spec.device.type == "cpu":
             return self._counter.counters()
-        return cached_uvm_counters(self._tbes, spec=self.spec, counted=self._counter)
+        return cached_uvm_counters(self.tbes, spec=self.spec, counted=self._counter)
 
 
 class FbgemmUVM(UVM, TBESystem):
@@ -196,14 +196,13 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
         return {**self.caching_options(), "cache_sets": cache_sets(self.spec)}
 
     def _read(self, features: KeyedJaggedTensor) -> Lookup:
-        self._counter.observe(features)  # fbgemm counts while it fills
-        return self._inputs(features)
+        return self._inputs(features)  # counts the batch; fbgemm counts while it fills
 
     def _fill(self, read: Lookup, compute: torch.cuda.Stream) -> None:
         for tensor in read:
             tensor.record_stream(torch.cuda.current_stream())
             tensor.record_stream(compute)
-        (tbe,) = self._tbes
+        (tbe,) = self.tbes
         tbe.prefetch(*read, forward_stream=compute)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:

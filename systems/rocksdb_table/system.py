@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Tier
+from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier
 from systems.fbgemm.tbe import build_shared_tbe, tbe_states
 from systems.fbgemm.tbe_system import fbgemm_refusals
-from systems.features import FeatureGroups
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.spec import SystemSpec
@@ -46,7 +45,6 @@ class RocksDBTable(CountedSystem):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables)
         table_of_feature = list(self._groups.groups[0].table_of_feature)
         sizes = [table.num_embeddings for table in spec.tables]
         starts = [*accumulate(sizes[:-1], initial=0)]
@@ -63,8 +61,9 @@ class RocksDBTable(CountedSystem):
         self._grow(min(_POOL_STEP, spec.rows))
         self._in_flight, self._trained = InFlight(1), False
         files = tempfile.TemporaryDirectory(prefix="rocksdb_table_")
+        weakref.finalize(self, files.cleanup)  # registered first, so it comes last
         self._store = RocksDBStore(Path(files.name), records=spec.rows, memory_bytes=self._store_bytes())
-        weakref.finalize(self, _remove, self._store, files)
+        weakref.finalize(self, self._store.close)
 
     def _grow(self, rows: int) -> None:
         tbe = build_shared_tbe(
@@ -106,7 +105,7 @@ class RocksDBTable(CountedSystem):
         return True  # RocksDB flushes and compacts on threads of its own
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        self._finish()
+        self.flush()
         (ordered,) = self._groups.split(features)
         numbers, slots = self._numbers_of(ordered).unique(return_inverse=True)
         self._counter.observe(ordered)
@@ -143,7 +142,7 @@ class RocksDBTable(CountedSystem):
 
         self._store.read(numbers, self._record.itemsize, take)
 
-    def _finish(self) -> None:
+    def flush(self) -> None:
         """Write back the rows of the last batch, if backward may have changed them.
 
         Raises:
@@ -170,12 +169,12 @@ class RocksDBTable(CountedSystem):
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
-        self._finish()
+        self.flush()
         self._store.load(self._start_of[table] + start, self._records_of({"weight": rows.weights, **rows.state}))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
-        self._finish()
+        self.flush()
         numbers, places = (ids + self._start_of[table]).unique(return_inverse=True)
         records = np.empty((len(numbers), self._record.itemsize), np.uint8)
         self._store.read(numbers.numpy(), self._record.itemsize, records.__setitem__)
@@ -187,8 +186,8 @@ class RocksDBTable(CountedSystem):
         (pool,) = self._pool
         pool.set_learning_rate(lr)
 
-    def flush(self) -> None:
-        self._finish()
+    def counters(self) -> Counters:
+        return self._counter.counters()
 
     def memory(self) -> MemoryBreakdown:
         return {
@@ -197,8 +196,3 @@ class RocksDBTable(CountedSystem):
             (Tier.HOST, MemoryUse.ROWS): self._store.memory_bytes,
             (Tier.HOST, MemoryUse.STAGING): self._pool_bytes,
         }
-
-
-def _remove(store: RocksDBStore, files: tempfile.TemporaryDirectory[str]) -> None:
-    store.close()
-    files.cleanup()

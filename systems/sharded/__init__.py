@@ -6,6 +6,6 @@ both exchanges, and divides sparse gradients by the number of ranks, so that a l
 trains as the mean over the whole batch.
 
 - `system`: base class of sharded systems. `by_torchrec`: systems that torchrec shards.
-- `collection`: our cache, one per rank, as a module and as a system of the comparison.
-- `placement`: shards of each rank. `distribution`: all-to-all of ids and of pooled vectors.
+- `collection`: our cache, one per rank, as a module and as a system of the comparison, with the exchanges.
+- `placement`: shards of each rank.
 """

@@ -77,7 +77,7 @@ class ShardedFullGPU(TorchrecSharded):
         return construct_module_sharding_plan(collection, how, sharder=sharder, device_type=self.spec.device.type)
 
     def counters(self) -> Counters:
-        return self._counter.all_resident()
+        return self._counter.looked_up_in_place()
 
 
 class ShardedTorchrecUVMCaching(TorchrecSharded, TorchrecUVMCaching):
@@ -118,13 +118,15 @@ class _Received(UniqueCounter):
         super().__init__(spec.tables)
         for tbe, tables in names.items():
             of_feature = [tables[index] for index in tbe.feature_table_map]
-            tbe.register_forward_pre_hook(partial(self._count, of_feature), with_kwargs=True)
+            tbe.register_forward_pre_hook(partial(self._observe_received, of_feature), with_kwargs=True)
 
     def observe(self, features: KeyedJaggedTensor) -> None:
         """Count the step only; a hook on the TBEs counts the ids that this rank receives."""
         self.steps += self.enabled
 
-    def _count(self, of_feature: Sequence[str], _: TBE, inputs: tuple[Any, ...], named: dict[str, Tensor]) -> None:
+    def _observe_received(
+        self, of_feature: Sequence[str], _: TBE, inputs: tuple[Any, ...], named: dict[str, Tensor]
+    ) -> None:
         if not self.enabled:
             return
         ids, offsets = named["indices"], named["offsets"]
@@ -133,5 +135,4 @@ class _Received(UniqueCounter):
         for name, start, stop in zip(of_feature, ends, ends[1:], strict=False):
             parts.setdefault(name, []).append(ids[start:stop])
         for name, found in parts.items():
-            self._lookups[name] += sum(part.numel() for part in found)
-            self._unique[name] += torch.cat(found).unique().numel()
+            self._count(name, found)

@@ -14,7 +14,7 @@ from suite.run.cell.training import tables_of
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build as build_model
 from suite.simulate.trace import WorkloadTrace
-from systems.colossalai_cache.system import ColossalAICache
+from systems.colossalai_cache import ColossalAICache
 from systems.contract import MemoryUse, OptimizerKind, Rows, SystemSpec, Tier, Verdict, WorkingSetTooLarge
 from systems.reference import ReferenceSystem
 from systems.registry import Variant
@@ -144,7 +144,7 @@ def test_simulated_dataset_policy_counts_what_the_cache_itself_counts() -> None:
 def test_batch_beyond_the_cache_is_refused_with_a_ratio_that_works_and_smaller_ones_go_on() -> None:
     system = ColossalAICache(setting(TEN))
     before = snapshot(system)
-    with pytest.raises(WorkingSetTooLarge, match=r"6 distinct rows, .* 5 slots .* cache ratio .* is 0\.6000"):
+    with pytest.raises(WorkingSetTooLarge, match=r"6 distinct rows, .* 5 slots: .* cache ratio .* is 0\.6000"):
         system(batch_of({"ten": [[0, 1, 2, 3, 4, 5, 5]]}))
     assert_same(snapshot(system), before)
     system(batch_of({"ten": [[0, 1, 2, 3, 4]]}))

@@ -1,10 +1,18 @@
-"""ColossalAI's cache as a system of the comparison."""
+"""ColossalAI's `CachedEmbeddingBag`, version 0.5.0: the cache of arXiv 2208.05321 as its authors published it.
 
+It is imported without the rest of ColossalAI, and has stand-ins for its CUDA calls on a CPU.
+"""
+
+import functools
+import importlib.util
 import io
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from itertools import accumulate
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,12 +31,12 @@ from systems.answers import (
     WorkingSetTooLarge,
     knowledge,
 )
-from systems.colossalai_cache.library import library, missing, without_cuda
 from systems.contract import EmbeddingSystem
 from systems.features import FeatureGroups, feature_of_ids
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
-WARM_SHARE = 0.7
+_ROOM = "colossalai.legacy.nn.parallel.layers.cache_embedding"
+_WARM_SHARE = 0.7
 """Share of slots filled at the start: the library's default `warmup_ratio`, also in its authors' scripts."""
 _ROW_BYTES = 16
 """Bytes per row on the device for its rank and for the slot of its rank."""
@@ -49,7 +57,6 @@ class ColossalAICache(EmbeddingSystem):
     - `policy=dataset`: rows are ranked by training frequency, and the cached rows of the largest ranks are evicted.
     - `policy=lfu`: a slot counts accesses since its row was fetched, and rows with the lowest counts are evicted. With
       frequencies, the cache starts with the most frequent rows and their counts.
-
     - `gradients=summed`: a row's gradients are summed before it is updated, as in all other systems here.
     - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts. A row is
       rounded after each gradient: no faster, and a hot row strays by several per cent of what training changed in it.
@@ -57,8 +64,6 @@ class ColossalAICache(EmbeddingSystem):
     Other settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both
     policies, no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state
     would belong to a slot, not to a row, so only SGD is supported.
-
-    On a CPU stand-ins replace its CUDA calls while it is built and looked up.
 
     A row's number is its index in the concatenated tables; its rank is its index in the array on the host.
     """
@@ -81,7 +86,7 @@ class ColossalAICache(EmbeddingSystem):
         spans = [[starts[t], sizes[t]] for t in self._groups.groups[0].table_of_feature]
         self._spans = torch.tensor(spans, device=spec.device).T
         dim, accesses = spec.tables[0].embedding_dim, spec.frequencies
-        bag, strategies = library()
+        bag, strategies = _library()
         with self._device(), redirect_stdout(io.StringIO()):  # it prints how long it took to fill the slots
             made = bag(
                 spec.rows,
@@ -92,7 +97,7 @@ class ColossalAICache(EmbeddingSystem):
                 include_last_offset=True,
                 cache_ratio=min(1.0, (_slots_of(spec) + 0.5) / spec.rows),  # it rounds down
                 ids_freq_mapping=None if accesses is None else torch.cat([accesses[name] for name in self.tables]),
-                warmup_ratio=WARM_SHARE,
+                warmup_ratio=_WARM_SHARE,
                 evict_strategy=strategies[spec.parameters["policy"].upper()],
             )
         # a tuple hides the slots from `parameters()`: a dense optimizer must not see them
@@ -116,11 +121,12 @@ class ColossalAICache(EmbeddingSystem):
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
         found = super().support(spec)
-        if found.verdict is Verdict.UNSUPPORTED or not (absent := missing()):
+        absent = [name for name in ("colossalai", "contexttimer") if importlib.util.find_spec(name) is None]
+        if found.verdict is Verdict.UNSUPPORTED or not absent:
             return found
         # without --no-deps pip brings all that colossalai asks for, another torch too
         remedy = "run make setup, or pip install --no-deps colossalai==0.5.0 contexttimer==0.3.3"
-        return Support(Verdict.UNAVAILABLE, f"not installed: {absent}; {remedy}")
+        return Support(Verdict.UNAVAILABLE, f"not installed: {' and '.join(absent)}; {remedy}")
 
     @property
     def prior_knowledge(self) -> str:
@@ -259,21 +265,15 @@ class ColossalAICache(EmbeddingSystem):
         self._optimizer.step()
         leaf.grad = None
 
-    def _device(self) -> AbstractContextManager[Any]:
-        return without_cuda() if self.spec.device.type == "cpu" else nullcontext()
+    def _device(self) -> AbstractContextManager[None]:
+        return _without_cuda() if self.spec.device.type == "cpu" else nullcontext()
 
     def _refusal(self, rows: int) -> str:
-        spec = self.spec
-        if isinstance(spec.budget, CacheRatio):
-            ratio = math.ceil(10_000 * rows / spec.rows) / 10_000
-            smallest = f"the smallest cache ratio that works for it is {ratio:.4f}"
-        else:
-            needed = _least_device_bytes(spec) + (rows - 1) * _slot_bytes(spec)
-            smallest = f"the smallest budget that works for it is {needed:,} bytes ({needed / 2**30:.3f} GiB)"
-        return (
-            f"a batch has {rows:,} distinct rows, ColossalAI's cache {self.slots:,} slots and no way beside them: "
-            f"{smallest}"
-        )
+        needed = _least_device_bytes(self.spec) + (rows - 1) * _slot_bytes(self.spec)
+        smallest = f"budget that works for it is {needed:,} bytes ({needed / 2**30:.3f} GiB)"
+        if isinstance(self.spec.budget, CacheRatio):
+            smallest = f"cache ratio that works for it is {math.ceil(10_000 * rows / self.spec.rows) / 10_000:.4f}"
+        return f"a batch has {rows:,} distinct rows, ColossalAI's cache {self.slots:,} slots: the smallest {smallest}"
 
 
 def _slot_bytes(spec: SystemSpec) -> int:
@@ -292,3 +292,59 @@ def _slots_of(spec: SystemSpec) -> int:
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(spec.rows * spec.budget.ratio))
     return min(spec.rows, 1 + (spec.budget.total_bytes - _least_device_bytes(spec)) // _slot_bytes(spec))
+
+
+@functools.cache
+def _library() -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """Import only ColossalAI's cache, with empty parent packages: the real ones import peft and much more.
+
+    Returns the class, and its eviction strategies by name.
+
+    The empty packages are removed afterwards, so that a program with all of ColossalAI can still import it.
+    """
+    found = importlib.util.find_spec("colossalai")
+    assert found is not None and found.submodule_search_locations  # `support` has looked
+    folder, empty = Path(found.submodule_search_locations[0]), {}
+    parts = _ROOM.split(".")
+    for depth in range(1, len(parts) + 1):
+        package = ModuleType(".".join(parts[:depth]))
+        package.__path__ = [str(folder.joinpath(*parts[1:depth]))]
+        empty[package.__name__] = package
+    real = {name: sys.modules[name] for name in empty if name in sys.modules}
+    sys.modules.update(empty)
+    try:
+        bag = importlib.import_module(f"{_ROOM}.cached_embedding").CachedEmbeddingBag
+        strategies = importlib.import_module(f"{_ROOM}.cache_mgr").EvictionStrategy.__members__
+    finally:
+        for name in empty:
+            del sys.modules[name]
+        sys.modules.update(real)
+    return bag, strategies
+
+
+def _same(tensor: Tensor, *_: object, **__: object) -> Tensor:
+    return tensor
+
+
+_STAND_INS: tuple[tuple[Any, str, Callable[..., object]], ...] = (
+    (torch.cuda, "current_device", lambda: torch.device("cpu")),
+    (torch.cuda, "synchronize", lambda device=None: None),
+    (Tensor, "cuda", _same),
+    (Tensor, "pin_memory", _same),
+)
+
+
+@contextmanager
+def _without_cuda() -> Iterator[None]:
+    """Let the CPU stand in for the current CUDA device inside the block; the patches are undone afterwards."""
+    own = [vars(owner).get(name) for owner, name, _ in _STAND_INS]
+    for owner, name, stand_in in _STAND_INS:
+        setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        for (owner, name, _), before in zip(_STAND_INS, own, strict=True):
+            if before is None:
+                delattr(owner, name)  # it was inherited
+            else:
+                setattr(owner, name, before)
