@@ -1,7 +1,5 @@
 """Shared by all tests: quiet OpenMP barriers, the real samples, and a device to run on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

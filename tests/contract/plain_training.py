@@ -24,10 +24,12 @@ class PlainTraining:
         self.weights = {
             t.name: torch.randn(t.num_embeddings, t.embedding_dim, generator=start).double() for t in tables
         }
-        self.sums = {t.name: torch.zeros(t.num_embeddings, dtype=torch.float64) for t in tables}
-        self.squares = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-        self.first = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-        self.second = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+        names = {OptimizerKind.SGD: (), OptimizerKind.ADAM: ("exp_avg", "exp_avg_sq")}.get(optimizer.kind, ("sum",))
+        self.states = {
+            table: {name: torch.zeros_like(weight) for name in names} for table, weight in self.weights.items()
+        }
+        if optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD:
+            self.states = {table: {"sum": state["sum"][:, 0].clone()} for table, state in self.states.items()}
         self.steps = 0
         self._round()
 
@@ -65,39 +67,29 @@ class PlainTraining:
         return pooled.detach()
 
     def _update(self, name: str, g: Tensor, touched: Tensor) -> None:
-        weight, lr, eps = self.weights[name], self.optimizer.lr, self.optimizer.eps
+        weight, state, lr, eps = self.weights[name], self.states[name], self.optimizer.lr, self.optimizer.eps
         if self.optimizer.kind is OptimizerKind.SGD:
             weight -= lr * g
         elif self.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD:
-            self.sums[name] += (g * g).sum(dim=1) / g.shape[1]
-            weight -= lr * g / (self.sums[name].sqrt() + eps)[:, None]
+            state["sum"] += (g * g).sum(dim=1) / g.shape[1]
+            weight -= lr * g / (state["sum"].sqrt() + eps)[:, None]
         elif self.optimizer.kind is OptimizerKind.ADAGRAD:
-            self.squares[name] += g * g
-            weight -= lr * g / (self.squares[name].sqrt() + eps)
+            state["sum"] += g * g
+            weight -= lr * g / (state["sum"].sqrt() + eps)
         else:  # lazy Adam: rows that the batch does not name keep their moments, as in torch.optim.SparseAdam
             b1, b2 = self.optimizer.beta1, self.optimizer.beta2
-            for row in touched.tolist():
-                self.first[name][row] = b1 * self.first[name][row] + (1 - b1) * g[row]
-                self.second[name][row] = b2 * self.second[name][row] + (1 - b2) * g[row] ** 2
-                mean = self.first[name][row] / (1 - b1**self.steps)
-                spread = (self.second[name][row] / (1 - b2**self.steps)).sqrt()
-                weight[row] -= lr * mean / (spread + eps)
+            first, second = state["exp_avg"], state["exp_avg_sq"]
+            first[touched] = b1 * first[touched] + (1 - b1) * g[touched]
+            second[touched] = b2 * second[touched] + (1 - b2) * g[touched] ** 2
+            spread = (second[touched] / (1 - b2**self.steps)).sqrt()
+            weight[touched] -= lr * first[touched] / (1 - b1**self.steps) / (spread + eps)
 
     def _round(self) -> None:
         for table in self.tables:
             if table.data_type is DataType.FP16:
                 self.weights[table.name] = self.weights[table.name].half().double()
 
-    def state(self, name: str) -> dict[str, Tensor]:
-        """Optimizer state by the names that the contract gives it."""
-        return {
-            OptimizerKind.SGD: {},
-            OptimizerKind.ROWWISE_ADAGRAD: {"sum": self.sums[name]},
-            OptimizerKind.ADAGRAD: {"sum": self.squares[name]},
-            OptimizerKind.ADAM: {"exp_avg": self.first[name], "exp_avg_sq": self.second[name]},
-        }[self.optimizer.kind]
-
     def start(self, system: EmbeddingSystem) -> None:
         """Give a system the rows that these tables have now."""
         for name, weight in self.weights.items():
-            system.load_rows(name, 0, Rows(weight.float(), {k: v.float() for k, v in self.state(name).items()}))
+            system.load_rows(name, 0, Rows(weight.float(), {k: v.float() for k, v in self.states[name].items()}))

@@ -32,18 +32,8 @@ these get a slot for every row; tests of their own let rows leave.
 """
 
 KINDS = list(OptimizerKind)
-LR = {
-    OptimizerKind.SGD: 0.5,
-    OptimizerKind.ROWWISE_ADAGRAD: 0.1,
-    OptimizerKind.ADAGRAD: 0.1,
-    OptimizerKind.ADAM: 0.05,
-}
-TOLERANCE = {
-    OptimizerKind.SGD: 2e-5,
-    OptimizerKind.ROWWISE_ADAGRAD: 2e-5,
-    OptimizerKind.ADAGRAD: 2e-5,
-    OptimizerKind.ADAM: 1e-4,
-}
+LR = dict(zip(KINDS, (0.5, 0.1, 0.1, 0.05), strict=True))
+TOLERANCE = dict(zip(KINDS, (2e-5, 2e-5, 2e-5, 1e-4), strict=True))
 """fp32 against float64, after some ten steps on values of order 1 to 10."""
 
 
@@ -68,7 +58,6 @@ TABLES = (
 """A table behind two features, a table of one row."""
 
 UNIFORM = (table("left", 37, 8), table("right", 19, 8, "right_1", "right_2"))
-"""Two small tables."""
 
 
 def optimizer(kind: OptimizerKind) -> SparseOptimizer:
@@ -86,28 +75,24 @@ def spec_of(
     device: torch.device,
     tables: tuple[EmbeddingBagConfig, ...] = TABLES,
     kind: OptimizerKind = OptimizerKind.SGD,
-    budget: Budget | None = None,
+    budget: Budget = CacheRatio(ratio=0.4),  # noqa: B008 - frozen
     batch_lookups: int = 512,
     weighted: bool = False,
 ) -> tuple[type[EmbeddingSystem], SystemSpec]:
     chosen = registry.Variant.parse(variant)
     system = registry.load(chosen)
+    every_row = variant in MUST_HOLD_A_BATCH and isinstance(budget, CacheRatio)
     spec = SystemSpec(
         tables=tables,
         optimizer=optimizer(kind),
         device=device,
-        budget=_roomy(variant, budget or CacheRatio(ratio=0.4)),
+        budget=CacheRatio(ratio=1.0) if every_row else budget,
         batch_lookups=batch_lookups,
         frequencies=frequencies(tables),
         weighted=weighted,
         parameters=registry.resolved_parameters(chosen, system),
     )
     return system, spec
-
-
-def _roomy(variant: str, budget: Budget) -> Budget:
-    every_row = variant in MUST_HOLD_A_BATCH and isinstance(budget, CacheRatio)
-    return CacheRatio(ratio=1.0) if every_row else budget
 
 
 def runnable(variant: str, *, device: torch.device, **choices: object) -> tuple[type[EmbeddingSystem], SystemSpec]:
@@ -212,21 +197,18 @@ def started(
     device: torch.device,
     kind: OptimizerKind = OptimizerKind.ROWWISE_ADAGRAD,
     *,
-    tables: tuple[EmbeddingBagConfig, ...] = TABLES,
     seed: int = 1,
     **choices: object,
 ) -> EmbeddingSystem:
     """A system with the first rows of `PlainTraining`."""
-    system = build(variant, device=device, kind=kind, tables=tables, **choices)
-    PlainTraining(tables, optimizer(kind), seed=seed).start(system)
+    system = build(variant, device=device, kind=kind, **choices)
+    PlainTraining(system.spec.tables, optimizer(kind), seed=seed).start(system)
     return system
 
 
-def trained(
-    variant: str, device: torch.device, kind: OptimizerKind = OptimizerKind.ROWWISE_ADAGRAD, **choices: object
-) -> EmbeddingSystem:
+def trained(*chosen: object, **choices: object) -> EmbeddingSystem:
     """`started`, and trained for four steps."""
-    system = started(variant, device, kind, **choices)
+    system = started(*chosen, **choices)
     for seed in range(4):
         train(system, ragged(seed, system.spec.tables), seed)
     return system
@@ -246,8 +228,8 @@ def assert_rows_match(system: EmbeddingSystem, plain: PlainTraining, *, within: 
     for name, weights in plain.weights.items():
         rows = system.read_rows(name, torch.arange(weights.shape[0]))
         torch.testing.assert_close(rows.weights, weights.float(), rtol=within, atol=within)
-        assert rows.state.keys() == plain.state(name).keys()
-        for state, value in plain.state(name).items():
+        assert rows.state.keys() == plain.states[name].keys()
+        for state, value in plain.states[name].items():
             torch.testing.assert_close(rows.state[state], value.float(), rtol=within, atol=within)
 
 

@@ -23,25 +23,13 @@ from torchrec import KeyedJaggedTensor
 from systems import registry
 from systems.approximate.composed import ComposedSystem, Whole
 from systems.approximate.hashed import Hashed, HashedPart
-from systems.contract import (
-    CacheRatio,
-    MemoryUse,
-    OptimizerKind,
-    Rows,
-    Tier,
-    Verdict,
-)
+from systems.contract import CacheRatio, MemoryUse, OptimizerKind, Rows, Tier, Verdict
 from systems.reference import ReferenceSystem
 
 CPU = torch.device("cpu")
 VARIANTS = ["hashed", "qr", "tt_rec[rank=8]"]
-SIZES = [
-    "hashed[compression=16]",
-    "hashed[compression=64]",
-    "qr[collisions=16]",
-    "qr[collisions=64]",
-    "tt_rec[rank=32]",
-]
+ALL = [name for name in registry.GROUPS["approximate"] if name.partition("[")[0] in registry.APPROXIMATE]
+SIZES = [name for name in ALL if name not in VARIANTS]
 KINDS = [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD]
 LARGE = (
     table("users", 5000, 16, "clicked", "bought"),
@@ -178,7 +166,7 @@ def test_bytes_of_known_tables(variant: str, elements: int) -> None:
     assert type(system).required_bytes(system.spec) == {Tier.DEVICE: 8 * elements}
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS, *SIZES])
+@pytest.mark.parametrize("variant", ALL)
 def test_rows_start_as_large_as_those_of_a_whole_table(variant: str) -> None:
     system = built(variant)
     for t in LARGE[2:]:
@@ -210,7 +198,7 @@ def test_learning_rate_changes_parameters_are_hidden_and_adam_is_refused(variant
     assert "use sgd, rowwise_adagrad or adagrad" in answer.reason
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS, *SIZES])
+@pytest.mark.parametrize("variant", ALL)
 @pytest.mark.parametrize("dim", [16, 32, 128])
 def test_tables_of_the_verification_are_composed_where_large_ones_are(variant: str, dim: int) -> None:
     chosen = registry.Variant.parse(variant)

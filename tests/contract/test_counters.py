@@ -3,10 +3,8 @@
 import pytest
 import torch
 from scenes import (
-    CACHES,
     EVERY_VARIANT,
     TABLES,
-    UNIFORM,
     UVM,
     VARIANTS,
     assert_same,
@@ -19,7 +17,7 @@ from scenes import (
     train,
 )
 
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind
+from systems.contract import EmbeddingSystem
 
 
 def counted(variant: str, device: torch.device, steps: int) -> EmbeddingSystem:
@@ -74,20 +72,6 @@ def test_counters_start_anew_after_a_reset(variant: str, device: torch.device) -
 def test_rows_in_place_move_nothing_and_host_resident_uvm_claims_no_traffic(variant: str, moved: int | None) -> None:
     found = counted(variant, torch.device("cpu"), 1).counters()
     assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.bytes_written_back) == (moved,) * 4
-
-
-@pytest.mark.parametrize(("kind", "state"), [(OptimizerKind.SGD, 0), (OptimizerKind.ROWWISE_ADAGRAD, 4)])
-@pytest.mark.parametrize("variant", CACHES)
-def test_bytes_of_a_cache_count_the_optimizer_state_that_moves_along(
-    variant: str, kind: OptimizerKind, state: int, device: torch.device
-) -> None:
-    system = build(variant, device=device, kind=kind, tables=UNIFORM, budget=CacheRatio(ratio=0.2))
-    for seed in range(4):
-        train(system, ragged(seed, UNIFORM), seed)
-    found = system.counters()
-    assert min(found.rows_fetched, found.rows_written_back) > 0
-    assert found.bytes_fetched == (4 * 8 + state) * found.rows_fetched
-    assert found.bytes_written_back == (4 * 8 + state) * found.rows_written_back
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -7,6 +7,7 @@ that no sum is ever rounded and the comparison is of bits.
 import os
 import random
 import tempfile
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,8 +178,8 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
         self.foretold.load(t.name, start, count)
         where = slice(start, start + count)
         self.plain.weights[t.name][where] = values.double()
-        self.plain.sums[t.name][where] = 0
-        self.plain.squares[t.name][where] = 0
+        for values in self.plain.states[t.name].values():
+            values[where] = 0
 
     @rule(second=st.booleans())
     def set_learning_rate(self, second: bool) -> None:
@@ -188,21 +189,18 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
 
     @rule(choices=CHOICES, by_directory=st.booleans())
     def save_and_go_on_elsewhere(self, choices: Choices, by_directory: bool) -> None:
-        saved, directory = None, self.directory()
+        left, directory, learnt = self.system, self.directory(), self.learnt()
         if by_directory:
-            self.system.save(directory)
-        else:
-            saved = self.system.state_dict()
+            left.save(directory)
         same_policy = choices.policy == self.choices.policy
-        learnt = self.learnt()
         self.build(choices)
-        if saved is None:
+        if by_directory:
             self.system.load(directory)
             self.system.set_learning_rate(self.plain.optimizer.lr)
             if same_policy:
                 self.restore(learnt)
         else:
-            self.system.load_state_dict(saved)
+            self.system.load_state_dict(left.state_dict())
         for t in self.tables:
             self.foretold.load(t.name, 0, rows_of(t))
 
@@ -212,15 +210,13 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
         directory = self.directory()
         self.system.save(directory)
         self.foretold.flush()
-        before = {name: weights.clone() for name, weights in self.plain.weights.items()}
-        sums = {name: values.clone() for name, values in self.plain.sums.items()}
-        squares = {name: values.clone() for name, values in self.plain.squares.items()}
+        before = deepcopy((self.plain.weights, self.plain.states))
         learnt = self.learnt()
         for seed in seeds:
             self.look_up_a_batch_that_nobody_announced(seed, trains=True)
         self.system.load(directory)
         self.system.set_learning_rate(self.plain.optimizer.lr)
-        self.plain.weights, self.plain.sums, self.plain.squares = before, sums, squares
+        self.plain.weights, self.plain.states = before
         for t in self.tables:
             self.foretold.load(t.name, 0, rows_of(t))
         self.restore(learnt)
@@ -258,8 +254,8 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
         for name, weights in self.plain.weights.items():
             rows = self.system.read_rows(name, torch.arange(weights.shape[0]))
             self.agree(rows.weights, weights)
-            assert rows.state.keys() == self.plain.state(name).keys()
-            for state, values in self.plain.state(name).items():
+            assert rows.state.keys() == self.plain.states[name].keys()
+            for state, values in self.plain.states[name].items():
                 within = 1e-4 if self.half else WITHIN
                 torch.testing.assert_close(rows.state[state], values.float(), rtol=within, atol=within)
         del self.system

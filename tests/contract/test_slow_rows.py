@@ -13,7 +13,6 @@ from scenes import (
     TABLES,
     UNIFORM,
     assert_same,
-    batch_of,
     build,
     evaluate,
     ragged,
@@ -90,21 +89,6 @@ def test_fp16_rounds_elements_to_nearest_and_shows_what_is_beyond_its_range(valu
 def collection(slow_rows: str, **choices: object) -> CachedEmbeddingBagCollection:
     given = {"optimizer": ADAGRAD, "cache_ratio": 0.3, "batch_lookups": 512, "slow_rows": slow_rows, **choices}
     return CachedEmbeddingBagCollection(given.pop("tables", TABLES), **given)
-
-
-@pytest.mark.parametrize("slow_rows", KEPT)
-def test_a_row_that_comes_and_goes_many_times_keeps_every_bit(slow_rows):
-    cached = collection(slow_rows, tables=(table("t", 4, 8),), cache_ratio=0.5)
-    first = snapshot(cached)
-    halves = [batch_of({"t": [[0, 1]]}), batch_of({"t": [[2, 3]]})]
-    for way in range(200):
-        if way < 150:
-            evaluate(cached, halves[way % 2])
-        else:  # changed, as the planner sees it, by nothing: its rows go home
-            (cached(halves[way % 2]).values() * 0).sum().backward()
-    assert cached.counters().rows_fetched == 400
-    assert cached.counters().rows_written_back == 98
-    assert_same(snapshot(cached), first)
 
 
 @pytest.mark.parametrize("ratio", [0.6, 0.1])

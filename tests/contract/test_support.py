@@ -14,7 +14,6 @@ from scenes import (
     UNIFORM,
     UVM,
     batch_of,
-    build,
     optimizer,
     ragged,
     runnable,
@@ -25,7 +24,6 @@ from scenes import (
 from torchrec import EmbeddingBagConfig
 
 from systems.contract import (
-    CacheRatio,
     DeviceBytes,
     EmbeddingSystem,
     OptimizerKind,
@@ -151,15 +149,6 @@ def test_refused_batch_leaves_rows_as_they_were_and_smaller_batches_go_on(varian
     for name in ("left", "right"):
         ids = torch.arange(built.tables[name].num_embeddings)
         assert torch.equal(unharmed.read_rows(name, ids).weights, refused.read_rows(name, ids).weights)
-
-
-@pytest.mark.parametrize("variant", CACHES)
-def test_batch_beyond_a_cache_ratio_is_served_and_counted(variant: str, device: torch.device) -> None:
-    system = build(variant, device=device, tables=UNIFORM, budget=CacheRatio(ratio=0.05))
-    train(system, ragged(0, UNIFORM, batch=32))
-    assert system.counters().overflow_batches == 1
-    train(system, batch_of({"left": [[0]], "right_1": [[]], "right_2": [[]]}))
-    assert system.counters().overflow_batches == 1
 
 
 @pytest.mark.parametrize(

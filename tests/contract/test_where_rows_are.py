@@ -3,21 +3,12 @@
 import pytest
 import torch
 from plain_training import PlainTraining
-from scenes import CACHES, EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, table, train
+from scenes import EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, train
 
 from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Tier
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
-ROWS = sum(t.num_embeddings for t in TABLES)
-ROWS_BYTES = 4 * 16 * ROWS
-WIDTHS = (
-    table("users", 41, 16),
-    table("colours", 7, 4),
-    table("words", 29, 8),
-    table("one", 1, 4),
-    table("shops", 23, 16),
-)
-"""Our cache takes several widths, and has a cache for each."""
+ROWS_BYTES = 4 * 16 * sum(t.num_embeddings for t in TABLES)
 
 
 def bytes_of(system: EmbeddingSystem, purpose: MemoryUse) -> dict[Tier, int]:
@@ -36,24 +27,6 @@ def test_systems_without_a_cache_of_ours_keep_each_row_once(
     if variant not in UVM or device.type == "cpu":  # a GPU has row-wise state and the cache
         assert bytes_of(system, MemoryUse.ROWS) == {tier: ROWS_BYTES}
         assert bytes_of(system, MemoryUse.STATE) == ({tier: state} if state else {})
-
-
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
-@pytest.mark.parametrize("variant", CACHES)
-def test_cache_keeps_all_rows_on_the_host_and_its_slots_on_the_device(
-    variant: str, kind: OptimizerKind, device: torch.device
-) -> None:
-    system = build(variant, device=device, kind=kind, tables=WIDTHS, budget=CacheRatio(ratio=0.25))
-    # users + shops: 64 rows of 16; colours + one: 8 rows of 4; words: 29 rows of 8
-    slots = {16: 16, 4: 2, 8: 7}
-    state = 4 if kind is ADAGRAD else 0
-    assert bytes_of(system, MemoryUse.ROWS) == {
-        Tier.HOST: 4 * (64 * 16 + 8 * 4 + 29 * 8),
-        Tier.DEVICE: sum(4 * dim * n for dim, n in slots.items()),
-    }
-    on_both = {Tier.HOST: state * ROWS, Tier.DEVICE: state * sum(slots.values())}
-    assert bytes_of(system, MemoryUse.STATE) == (on_both if state else {})
-    assert bytes_of(system, MemoryUse.INDEX).keys() == {Tier.HOST}  # how much, the live arrays say
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,10 +1,8 @@
 """How each command of the pages is carried out in the tests: a rule per command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from tests.docs.commands import Elsewhere, NotHere, Rule, Run, commands
+from tests.docs.commands import Elsewhere, Rule, Run, commands
 
 SMOKE = "--scale smoke"
 CELL = f"{SMOKE} --workloads avazu --systems freq_cache"
@@ -45,14 +43,14 @@ RULES: dict[str, Rule] = {
     },
     # make
     "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
-    **dict.fromkeys(("make test", "make test-all"), NotHere("the tests, of which this is one")),
-    "make test-virtual-cuda": NotHere("installs torch's and fbgemm's builds for CUDA, 9 GB"),
+    **dict.fromkeys(("make test", "make test-all"), "the tests, of which this is one"),
+    "make test-virtual-cuda": "installs torch's and fbgemm's builds for CUDA, 9 GB",
     **{
-        command: NotHere("takes minutes; make test runs each benchmark once")
+        command: "takes minutes; make test runs each benchmark once"
         for command in commands()
         if command.startswith("make microbench")
     },
-    **dict.fromkeys(("make setup", "make setup TORCH=2.14"), NotHere("installs packages")),
+    **dict.fromkeys(("make setup", "make setup TORCH=2.14"), "installs packages"),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="2 rounds x 2 builds"),
     'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
         add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
@@ -92,7 +90,7 @@ RULES: dict[str, Rule] = {
         add="--workloads avazu --systems freq_cache", says="ranks on one machine"
     ),
     "python run_bench.py --systems all --ranks 8 --nnodes 2 --rdzv-endpoint node0:29400 --device cuda --out "
-    "results/node0": NotHere("needs two machines with GPUs"),
+    "results/node0": "needs two machines with GPUs",
     "torchrun --standalone --nproc-per-node 2 docs/examples/train_dlrm_ranks_cached.py": Elsewhere(
         "tests/docs/test_examples.py", "train_dlrm_ranks_"
     ),
@@ -107,9 +105,9 @@ RULES: dict[str, Rule] = {
     "python -m workloads prepare criteo_1tb --input $(ls -v /shared/day_*.gz) --out /shared/data --scheduler ADDRESS": (
         Elsewhere("tests/unit/workloads/prepare/test_prepare_cluster.py", "scheduler=")
     ),
-    '.venv/bin/pip install --editable ".[cluster]"': NotHere("installs from the network"),
-    "dask scheduler": NotHere("runs until it is stopped, on the first machine of a cluster"),
-    "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
+    '.venv/bin/pip install --editable ".[cluster]"': "installs from the network",
+    "dask scheduler": "runs until it is stopped, on the first machine of a cluster",
+    "dask worker ADDRESS --nworkers 8 --nthreads 1": "runs until it is stopped, on machines of a cluster",
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
     "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
@@ -178,7 +176,7 @@ RULES: dict[str, Rule] = {
         after=(MAIN, BRANCH), leaves=("results/both/index.html",)
     ),
     MAIN: FEW,
-    "git switch my-branch": NotHere("the branch is the reader's"),
+    "git switch my-branch": "the branch is the reader's",
     BRANCH: FEW,
     "python -m suite compare results/main results/branch": Run(after=(MAIN, BRANCH), says="beyond noise"),
     # One round on a busy machine may show a loss by chance: what counts is that the gate has judged.
@@ -187,12 +185,12 @@ RULES: dict[str, Rule] = {
     ),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
     # on a CUDA device
-    "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
-    'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
-    "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
+    "python -m pytest -q -m cuda": "needs a CUDA device",
+    'python -m pytest -q -m "not slow"': "the tests, of which this is one",
+    "python -m suite report --out results/cuda": "needs the records of a CUDA device",
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
     "python docs/figures/simulation_tables.py --write": Run(),
-    "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
+    "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": "needs a CUDA device",
 }

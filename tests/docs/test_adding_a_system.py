@@ -1,7 +1,5 @@
 """`docs/adding-a-system.md`, carried out: one file, one registry line, and the new system runs verified."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

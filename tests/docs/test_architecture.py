@@ -1,7 +1,5 @@
 """`README.md` and `docs/architecture.md`: the tree has every room, and the core is as small as they say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every command that the front page and `docs/` show is carried out, made small or sent elsewhere in plain sight."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tomllib
@@ -12,15 +10,7 @@ import polars as pl
 import pytest
 
 from suite.__main__ import COMMANDS
-from tests.docs.commands import (
-    PAGES,
-    ROOT,
-    Checkout,
-    Elsewhere,
-    Run,
-    commands,
-    outside_blocks,
-)
+from tests.docs.commands import PAGES, ROOT, Checkout, Elsewhere, Run, commands, outside_blocks
 from tests.docs.rules import RULES
 from tests.raw_files import write_raw
 from workloads.prepare.formats import FORMATS
@@ -63,7 +53,7 @@ def test_every_command_of_a_page_has_a_rule() -> None:
     new = [f"{command}  ({', '.join(pages)})" for command, pages in commands().items() if command not in RULES]
     assert new == [], (
         "these commands are on a page, and nothing runs them: give each a line in RULES of tests/docs/rules.py "
-        "(Run with options that make it small; Elsewhere or NotHere, with the reason, where it cannot run)"
+        "(Run with options that make it small; Elsewhere, or the reason why it cannot run)"
     )
 
 

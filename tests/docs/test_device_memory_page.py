@@ -1,7 +1,5 @@
 """The pages on device memory: tables and figure are of the records, and what the text says of them holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from suite.records.groups import published_rows

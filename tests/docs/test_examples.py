@@ -1,7 +1,5 @@
 """The training scripts of `docs/examples`: few changed lines, the same losses, the same weights, on ranks too."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

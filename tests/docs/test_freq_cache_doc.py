@@ -1,7 +1,5 @@
 """`docs/freq-cache.md` and the two pages behind it: their code runs, their numbers are what it computes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

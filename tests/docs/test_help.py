@@ -1,7 +1,5 @@
 """The help of every command: it fits a terminal of 80 columns, cuts no word, and its examples are commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """The pages on simulation with advice, and on torchrec's planner: figures are there, numbers are the records'."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The workflows of continuous integration call what there is."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Figures of workloads in `docs/synthetic.md` and `docs/protocol.md` are the records'."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
