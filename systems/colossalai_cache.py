@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
-from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +31,7 @@ from systems.answers import (
     knowledge,
 )
 from systems.contract import EmbeddingSystem
-from systems.features import FeatureGroups, feature_of_ids
+from systems.features import ConcatenatedRows, FeatureGroups
 from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
 _ROOM = "colossalai.legacy.nn.parallel.layers.cache_embedding"
@@ -80,11 +79,7 @@ class ColossalAICache(EmbeddingSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         self._groups = FeatureGroups(spec.tables)
-        sizes = [table.num_embeddings for table in spec.tables]
-        starts = [*accumulate(sizes[:-1], initial=0)]
-        self._starts = dict(zip(self.tables, starts, strict=True))
-        spans = [[starts[t], sizes[t]] for t in self._groups.groups[0].table_of_feature]
-        self._spans = torch.tensor(spans, device=spec.device).T
+        self._numbering = ConcatenatedRows(self._groups.groups[0], spec.device)
         dim, accesses = spec.tables[0].embedding_dim, spec.frequencies
         bag, strategies = _library()
         with self._device(), redirect_stdout(io.StringIO()):  # it prints how long it took to fill the slots
@@ -149,7 +144,7 @@ class ColossalAICache(EmbeddingSystem):
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         (ordered,) = self._groups.split(features)
-        rows = self._rows_of(ordered)
+        rows = self._numbering.rows_of(ordered)
         bag, manager = self._hidden
         try:
             with self._device():
@@ -164,22 +159,10 @@ class ColossalAICache(EmbeddingSystem):
         by_feature = pooled.view(-1, ordered.stride(), pooled.shape[1])
         return self._groups.join([by_feature.transpose(0, 1).flatten(1)])
 
-    def _rows_of(self, batch: KeyedJaggedTensor) -> Tensor:
-        """The ids of a batch as rows, int64 `[n]`.
-
-        Raises:
-            RuntimeError: an id is outside its table, where it would be a row of another; on CUDA a device assertion.
-        """
-        ids, feature = batch.values(), feature_of_ids(batch)
-        start, rows = (span.index_select(0, feature) for span in self._spans)
-        torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
-        found: Tensor = ids + start
-        return found
-
     @torch.no_grad()
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
-        first = self._starts[table] + start
+        first = self._numbering.first[table] + start
         ranks = self._manager.idx_map[first : first + rows.weights.shape[0]]
         self._manager.weight.index_copy_(0, ranks.cpu(), rows.weights.cpu())
         at, slots = self._cached(ranks)
@@ -188,7 +171,7 @@ class ColossalAICache(EmbeddingSystem):
     @torch.no_grad()
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
-        ranks = self._manager.idx_map[(ids + self._starts[table]).to(self.spec.device)]
+        ranks = self._manager.idx_map[(ids + self._numbering.first[table]).to(self.spec.device)]
         weights: Tensor = self._manager.weight.index_select(0, ranks.cpu())
         at, slots = self._cached(ranks)
         weights[at] = self._cached_rows[slots].cpu()
@@ -207,7 +190,7 @@ class ColossalAICache(EmbeddingSystem):
 
     def memory(self) -> MemoryBreakdown:
         manager = self._manager
-        index = [manager.idx_map, manager.inverted_cached_idx, manager.cached_idx_map, self._spans]
+        index = [manager.idx_map, manager.inverted_cached_idx, manager.cached_idx_map, self._numbering.spans]
         counts = getattr(manager, "freq_cnter", None)  # lfu has them
         return {
             (Tier.HOST, MemoryUse.ROWS): manager.weight.nbytes,

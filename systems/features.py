@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -162,6 +163,31 @@ def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJagged
         stride=bare.stride(),
         length_per_key=bare.length_per_key(),
     )
+
+
+class ConcatenatedRows:
+    """The rows of a group numbered through, one table after the other: row `i` of a table is `first[table] + i`.
+
+    `spans` has the first row and the number of rows of each feature's table, int64 `[2, features]`.
+    """
+
+    def __init__(self, group: Group, device: torch.device) -> None:
+        sizes = [table.num_embeddings for table in group.tables]
+        starts = list(accumulate(sizes[:-1], initial=0))
+        self.first: dict[str, int] = {table.name: start for table, start in zip(group.tables, starts, strict=True)}
+        self.spans = torch.tensor([[starts[t], sizes[t]] for t in group.table_of_feature], device=device).T
+
+    def rows_of(self, batch: KeyedJaggedTensor) -> Tensor:
+        """The numbers of a batch's ids, features in the group's order, int64 `[ids]`; no wait for the device.
+
+        Raises:
+            RuntimeError: an id is outside its table, where it would be a row of another; on CUDA a device assertion.
+        """
+        ids, feature = batch.values().long(), feature_of_ids(batch)
+        start, rows = (span.index_select(0, feature) for span in self.spans)
+        torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
+        found: Tensor = ids + start
+        return found
 
 
 def feature_of_ids(batch: KeyedJaggedTensor) -> Tensor:

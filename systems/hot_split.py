@@ -169,17 +169,14 @@ def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
     """
     assert spec.frequencies is not None
     counts = torch.cat([spec.frequencies[table.name] for table in spec.tables])
+    room = min(spec.rows, spec.budget_bytes // _record_bytes(spec))
     if isinstance(spec.budget, CacheRatio):
         room = max(1, int(spec.rows * spec.budget.ratio))
-    else:
-        room = min(spec.rows, spec.budget.total_bytes // _record_bytes(spec))
     least = counts.kthvalue(spec.rows - room + 1).values
     hot = counts > least
-    tied = (counts == least).nonzero().flatten()[: room - int(hot.sum())]
-    hot[tied] = True
-    return dict(
-        zip([table.name for table in spec.tables], hot.split([t.num_embeddings for t in spec.tables]), strict=True)
-    )
+    hot[(counts == least).nonzero().flatten()[: room - int(hot.sum())]] = True
+    of_tables = hot.split([table.num_embeddings for table in spec.tables])
+    return {table.name: rows for table, rows in zip(spec.tables, of_tables, strict=True)}
 
 
 def _places_of(hot: Tensor) -> Tensor:

@@ -84,35 +84,33 @@ def salt_of(name: str) -> int:
 
 
 class TBEPart:
-    """Tables of one composition, their parameters in one fbgemm TBE."""
+    """Tables of one composition, their parameters in one fbgemm TBE.
+
+    `live` has each table's own tensors, no copies: its `PARAMETER` matrices, and the state of each as
+    `PARAMETER.STATE`.
+    """
 
     def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
         self.group = group
         self.compositions = compositions
         self._rows = torch.tensor([compositions[t].rows for t in group.table_of_feature], device=spec.device)
-        self._names = list(compositions[0].shapes)
+        names, count = list(compositions[0].shapes), len(compositions)
         self._tbe = build_tbe(
-            [composition.shapes[name] for name in self._names for composition in compositions],
-            table_of_feature=[
-                matrix * len(compositions) + t for matrix in range(len(self._names)) for t in group.table_of_feature
-            ],
-            pooling=PoolingType.SUM if len(self._names) == 1 else PoolingType.NONE,
+            [composition.shapes[name] for name in names for composition in compositions],
+            table_of_feature=[matrix * count + t for matrix in range(len(names)) for t in group.table_of_feature],
+            pooling=PoolingType.SUM if len(names) == 1 else PoolingType.NONE,
             optimizer=spec.optimizer,
             device=spec.device,
         )
+        self.live: list[dict[str, Tensor]] = [{} for _ in compositions]
+        for place, weights in enumerate(self._tbe.split_embedding_weights()):
+            name, live = names[place // count], self.live[place % count]
+            live[name] = weights
+            live |= {f"{name}.{state}": values for state, values in tbe_states(self._tbe, place).items()}
 
     def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
         """Row in each matrix for each id, int64 `[n]` per matrix; `feature` is each id's feature index, `[n]`."""
         return self.compositions[0].places(ids)
-
-    def live(self, table: int) -> Mapping[str, Tensor]:
-        """A table's own tensors, no copies: its `PARAMETER` matrices, and the state of each as `PARAMETER.STATE`."""
-        weights, live = self._tbe.split_embedding_weights(), {}
-        for matrix, name in enumerate(self._names):
-            place = matrix * len(self.compositions) + table
-            live[name] = weights[place]
-            live |= {f"{name}.{state}": values for state, values in tbe_states(self._tbe, place).items()}
-        return live
 
     def set_learning_rate(self, lr: float) -> None:
         self._tbe.set_learning_rate(lr)  # kept in fp32 there
@@ -137,17 +135,13 @@ class DefinitionPart:
         self.group = group
         self.compositions = compositions
         self._optimizer = spec.optimizer
-        self._live: list[dict[str, Tensor]] = [{} for _ in compositions]
-        for live, composition in zip(self._live, compositions, strict=True):
+        self.live: list[dict[str, Tensor]] = [{} for _ in compositions]
+        for live, composition in zip(self.live, compositions, strict=True):
             for name, shape in composition.shapes.items():
                 live[name] = torch.zeros(shape, device=spec.device, requires_grad=True)
                 state = spec.optimizer.zero_state(*shape, spec.device)
                 live[name].register_post_accumulate_grad_hook(partial(self._update, state=state))
                 live |= {f"{name}.{entry}": values for entry, values in state.items()}
-
-    def live(self, table: int) -> Mapping[str, Tensor]:
-        """As `TBEPart.live`."""
-        return self._live[table]
 
     def set_learning_rate(self, lr: float) -> None:
         self._optimizer = replace(self._optimizer, lr=lr)
@@ -156,7 +150,7 @@ class DefinitionPart:
         """As `TBEPart.look_up`."""
         bags, pooled = batch.to_dict(), []
         for table, composition in enumerate(self.compositions):
-            rows = composition.compose(self._live[table], torch.arange(composition.rows, device=batch.values().device))
+            rows = composition.compose(self.live[table], torch.arange(composition.rows, device=batch.values().device))
             for name in self.group.tables[table].feature_names:
                 ids, offsets = bags[name].values(), bags[name].offsets()
                 pooled.append(embedding_bag(ids, rows, offsets, mode="sum", include_last_offset=True))
@@ -205,7 +199,9 @@ class ComposedSystem(CountedSystem):
             kind = TBEPart if isinstance(of_tables[0], Whole) else self.part
             parts.append((DefinitionPart if by_definition else kind)(group, of_tables, spec))
         self._parts = tuple(parts)
-        self._part_of_table = {t.name: (part, i) for part in parts for i, t in enumerate(part.group.tables)}
+        self._live = {
+            table.name: live for part in parts for table, live in zip(part.group.tables, part.live, strict=True)
+        }
 
     @classmethod
     def compositions_of(cls, spec: SystemSpec) -> dict[str, Composition]:
@@ -255,17 +251,12 @@ class ComposedSystem(CountedSystem):
         for part in self._parts:
             part.set_learning_rate(lr)
 
-    def live(self, table: str) -> Mapping[str, Tensor]:
-        """A table's own tensors, as `TBEPart.live`."""
-        part, place = self._part_of_table[table]
-        return part.live(place)
-
     @torch.no_grad()
     def start(self, seed: int) -> bool:
         for table, composition in self.compositions.items():
             generator = torch.Generator().manual_seed((seed * 1_000_003 + salt_of(table)) % 2**63)
             first = composition.initial(generator)
-            for name, live in self.live(table).items():
+            for name, live in self._live[table].items():
                 live.copy_(first.get(name, torch.zeros(())))
         return True
 
@@ -278,24 +269,24 @@ class ComposedSystem(CountedSystem):
     @torch.no_grad()
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
-        live = self.live(table)
+        live = self._live[table]
         found = [self.compositions[table].compose(live, part.to(self.spec.device)) for part in ids.split(_AT_A_TIME)]
         return Rows(torch.cat(found).cpu())  # without state: it belongs to parameters, and is in a `state_dict`
 
     def memory(self) -> MemoryBreakdown:
         found = {(Tier.DEVICE, MemoryUse.ROWS): 0, (Tier.DEVICE, MemoryUse.STATE): 0}
         for table, composition in self.compositions.items():
-            for name, live in self.live(table).items():
+            for name, live in self._live[table].items():
                 found[Tier.DEVICE, MemoryUse.ROWS if name in composition.shapes else MemoryUse.STATE] += live.nbytes
         return found
 
     def saved_shapes(self, table: str) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(live.shape) for name, live in self.live(table).items()}
+        return {name: tuple(live.shape) for name, live in self._live[table].items()}
 
     def save_table(self, table: str) -> dict[str, Tensor]:
-        return {name: live.detach().cpu().clone() for name, live in self.live(table).items()}
+        return {name: live.detach().cpu().clone() for name, live in self._live[table].items()}
 
     @torch.no_grad()
     def load_table(self, table: str, saved: dict[str, Tensor]) -> None:
-        for name, live in self.live(table).items():
+        for name, live in self._live[table].items():
             live.copy_(saved[name])

@@ -69,7 +69,7 @@ class TrainsPart(DefinitionPart):
         rows, places, behind = [], [], 0
         for table, ids in enumerate(batch.values().split(counts)):
             distinct, place = ids.unique(return_inverse=True)
-            rows.append(_rows_of(self.compositions[table], self._live[table], distinct))
+            rows.append(_rows_of(self.compositions[table], self.live[table], distinct))
             places.append(place + behind)
             behind += distinct.numel()
         return pooled_bags(torch.cat(rows), torch.cat(places), batch)

@@ -4,7 +4,6 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier
 from systems.fbgemm.tbe import build_shared_tbe, tbe_states
 from systems.fbgemm.tbe_system import fbgemm_refusals
+from systems.features import ConcatenatedRows
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.spec import SystemSpec
@@ -45,17 +45,10 @@ class RocksDBTable(CountedSystem):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        table_of_feature = list(self._groups.groups[0].table_of_feature)
-        sizes = [table.num_embeddings for table in spec.tables]
-        starts = [*accumulate(sizes[:-1], initial=0)]
-        self._start_of = dict(zip(self.tables, starts, strict=True))
-        self._rows_of_feature = torch.tensor(sizes)[table_of_feature]
-        self._start_of_feature = torch.tensor(starts)[table_of_feature]
+        self._numbering = ConcatenatedRows(self._groups.groups[0], spec.device)
         dim = spec.tables[0].embedding_dim
-        fields: list[tuple[str, type, tuple[int, ...]]] = [("weight", np.float32, (dim,))]
-        for name, width in spec.optimizer.state_shapes(dim).items():
-            fields.append((name, np.float32, () if width == 1 else (width,)))
-        self._record = np.dtype(fields)
+        widths = {"weight": dim, **spec.optimizer.state_shapes(dim)}
+        self._record = np.dtype([(name, np.float32, () if n == 1 else (n,)) for name, n in widths.items()])
         self._optimizer = spec.optimizer
         self._numbers: Int64s = np.empty(0, np.int64)  # of the records in the pool
         self._grow(min(_POOL_STEP, spec.rows))
@@ -107,28 +100,15 @@ class RocksDBTable(CountedSystem):
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         self.flush()
         (ordered,) = self._groups.split(features)
-        numbers, slots = self._numbers_of(ordered).unique(return_inverse=True)
+        numbers, slots = self._numbering.rows_of(ordered).unique(return_inverse=True)
         self._counter.observe(ordered)
         self._fetch(numbers.numpy())
-        (pool,) = self._pool
-        pooled = pool(slots, ordered.offsets().long())
+        pooled = self._pool[0](slots, ordered.offsets().long())
         if self._store.memory_bytes != self._store_bytes():
             self._store.resize(self._store_bytes())
         self._in_flight.looked_up([pooled])
         self._trained = pooled.requires_grad
         return self._groups.join([pooled])
-
-    def _numbers_of(self, batch: KeyedJaggedTensor) -> Tensor:
-        """The record number of every id of a batch.
-
-        Raises:
-            IndexError: an id is outside its table.
-        """
-        ids, counts = batch.values().long(), torch.tensor(batch.length_per_key())
-        if ((ids < 0) | (ids >= self._rows_of_feature.repeat_interleave(counts))).any():
-            raise IndexError(f"an id is outside its table: {', '.join(batch.keys())}")
-        numbers: Tensor = ids + self._start_of_feature.repeat_interleave(counts)
-        return numbers
 
     def _fetch(self, numbers: Int64s) -> None:
         """Read the rows of these records, given in ascending order, into the pool."""
@@ -170,12 +150,12 @@ class RocksDBTable(CountedSystem):
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
         self.flush()
-        self._store.load(self._start_of[table] + start, self._records_of({"weight": rows.weights, **rows.state}))
+        self._store.load(self._numbering.first[table] + start, self._records_of({"weight": rows.weights, **rows.state}))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
         self.flush()
-        numbers, places = (ids + self._start_of[table]).unique(return_inverse=True)
+        numbers, places = (ids + self._numbering.first[table]).unique(return_inverse=True)
         records = np.empty((len(numbers), self._record.itemsize), np.uint8)
         self._store.read(numbers.numpy(), self._record.itemsize, records.__setitem__)
         found = {name: values[places] for name, values in self._fields_of(records).items()}
@@ -183,8 +163,7 @@ class RocksDBTable(CountedSystem):
 
     def set_learning_rate(self, lr: float) -> None:
         self._optimizer = replace(self._optimizer, lr=lr)  # of a pool that grows
-        (pool,) = self._pool
-        pool.set_learning_rate(lr)
+        self._pool[0].set_learning_rate(lr)
 
     def counters(self) -> Counters:
         return self._counter.counters()

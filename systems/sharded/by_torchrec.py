@@ -71,9 +71,8 @@ class ShardedFullGPU(TorchrecSharded):
             how = {table.name: row_wise(compute_kernel=kernel) for table in self.spec.tables}
         else:
             layout = place(self.spec.tables, how="tables", ranks=dist.get_world_size())
-            how = {
-                s.table: table_wise(rank=r, compute_kernel=kernel) for r, shards in enumerate(layout) for s in shards
-            }
+            ranks = {shard.table: rank for rank, shards in enumerate(layout) for shard in shards}
+            how = {name: table_wise(rank=rank, compute_kernel=kernel) for name, rank in ranks.items()}
         return construct_module_sharding_plan(collection, how, sharder=sharder, device_type=self.spec.device.type)
 
     def counters(self) -> Counters:

@@ -37,16 +37,12 @@ class Exchange:
 
     def __init__(self, tables: Sequence[EmbeddingBagConfig], layout: Layout, *, device: torch.device) -> None:
         named = {table.name: table for table in tables}
-
-        def is_whole(shard: Shard) -> bool:
-            return bool(shard.rows == named[shard.table].num_embeddings)
-
-        cut = [shard.table for shard in layout[0] if not is_whole(shard)]
+        cut = [shard.table for shard in layout[0] if shard.rows < named[shard.table].num_embeddings]
         self._input = FeatureGroups(tables)
         self._rows = torch.tensor([table.num_embeddings for table in tables for _ in table.feature_names])
         self._dims = {name: int(table.embedding_dim) for table in tables for name in table.feature_names}
         self._whole = [
-            [name for shard in shards if is_whole(shard) for name in named[shard.table].feature_names]
+            [name for shard in shards if shard.table not in cut for name in named[shard.table].feature_names]
             for shards in layout
         ]
         self._cut = [name for table in cut for name in named[table].feature_names]
@@ -134,10 +130,10 @@ class ShardedFreqCache(ShardedSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         assert isinstance(spec.budget, CacheRatio)  # `support` has refused others
-        how, known, misses = spec.parameters["placement"], spec.frequencies or {}, None
+        how, known, ratio = spec.parameters["placement"], spec.frequencies or {}, spec.budget.ratio
+        misses = None
         if how == "misses":
-            ratio, lookups = spec.budget.ratio, spec.batch_lookups
-            misses = expected_misses(spec.tables, known, cache_ratio=ratio, batch_lookups=lookups)
+            misses = expected_misses(spec.tables, known, cache_ratio=ratio, batch_lookups=spec.batch_lookups)
         layout = place(spec.tables, how=how, ranks=dist.get_world_size(), misses=misses)
         self._shards = layout[dist.get_rank()]
         if spec.parameters["policy"] != "static":
@@ -190,10 +186,8 @@ class ShardedFreqCache(ShardedSystem):
         self._announced.append((features, sent))
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        if self._announced and self._announced[0][0] is features:
-            _, sent = self._announced.popleft()
-        else:
-            sent = self._exchange.send(features)
+        announced = self._announced and self._announced[0][0] is features
+        sent = self._announced.popleft()[1] if announced else self._exchange.send(features)
         return self._exchange.collect(self.own(sent).values())
 
     def load_shard(self, shard: Shard, start: int, rows: Rows) -> None:
@@ -268,16 +262,12 @@ class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
             )
         )
         check_first_rows(self.spec.tables, seed)
-        if seed is None:
-            return
-        streams = {table.name: stream for stream, table in enumerate(self.spec.tables)}
-        for shard in self.shards:
-            table = self.tables[shard.table]
-            first_rows = first_rows_of([table], seed=seed, streams=[streams[table.name]])
+        for shard in self.shards if seed is not None else ():
+            stream = list(self.tables).index(shard.table)
+            first_rows = first_rows_of([self.tables[shard.table]], seed=seed, streams=[stream])
             for start in range(0, shard.rows, _CHUNK_ROWS):
-                stop = min(start + _CHUNK_ROWS, shard.rows)
-                weights = first_rows(torch.arange(shard.first + start, shard.first + stop))
-                self.load_shard(shard, start, Rows(weights))
+                ids = torch.arange(start, min(start + _CHUNK_ROWS, shard.rows)) + shard.first
+                self.load_shard(shard, start, Rows(first_rows(ids)))
 
 
 def _alone(spec: SystemSpec) -> SystemSpec:

@@ -40,10 +40,10 @@ def place(
     Raises:
         ValueError: a rank would have no row.
     """
-    totals = {table.name: float((misses or {})[table.name].sum()) if how == "misses" else 0.0 for table in tables}
+    totals = {table.name: float(misses[table.name].sum()) if misses else 0.0 for table in tables}
     share = sum(totals.values()) / ranks
     cuts = {
-        table.name: _cuts(table.num_embeddings, ranks, misses[table.name] if misses and how == "misses" else None)
+        table.name: _cuts(table.num_embeddings, ranks, misses[table.name] if misses else None)
         for table in tables
         if ranks > 1 and table.num_embeddings >= ranks and (how == "rows" or totals[table.name] > share)
     }

@@ -54,13 +54,6 @@ def in_sentences(text: str) -> Iterator[str]:
             yield normal(code)
 
 
-def outside_blocks(text: str) -> list[str]:
-    """Commands in blocks that no language marks, where they would not be found."""
-    unmarked = "".join(body for language, body in _FENCE.findall(text) if language not in SHELL)
-    indented = re.findall(r"^    (.*)$", _FENCE.sub("", text), flags=re.MULTILINE)
-    return [line for line in [*unmarked.splitlines(), *indented] if COMMAND.fullmatch(line)]
-
-
 def normal(command: str) -> str:
     """One blank between words, and `python` for the environment's."""
     return " ".join(command.split()).replace(".venv/bin/python", "python")

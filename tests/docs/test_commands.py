@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from suite.__main__ import COMMANDS
-from tests.docs.commands import PAGES, ROOT, Checkout, Elsewhere, Run, commands, outside_blocks
+from tests.docs.commands import PAGES, ROOT, Checkout, Elsewhere, Run, commands
 from tests.docs.rules import RULES
 from tests.raw_files import write_raw
 from workloads.prepare.formats import FORMATS
@@ -68,11 +68,6 @@ def test_every_command_that_there_is_stands_on_a_page() -> None:
     }
     shown = {" ".join(command.split()[:4]) for command in commands()}
     assert there - shown == set()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_stand_where_they_are_found(page: Path) -> None:
-    assert outside_blocks(page.read_text(encoding="utf-8")) == [], "put these into a block marked ```sh"
 
 
 @pytest.mark.slow

@@ -50,11 +50,6 @@ def test_help_fits_80_columns_and_cuts_no_word(name: str) -> None:
     assert [line for line in shown(name).splitlines() if len(line) > 80 or "…" in line] == []
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_help_of_a_group_lists_its_commands(group: str) -> None:
-    assert [name for name in NAMES if name.startswith(group) and f" {name.split()[-1]} " not in shown(group)] == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_help_has_an_example_that_parses(name: str) -> None:
     examples = examples_of(name)
