@@ -46,7 +46,9 @@ _SLOT_BYTES = {"dataset": 8, "lfu": 16}
 
 
 class ColossalAICache(EmbeddingSystem):
-    """One `CachedEmbeddingBag` for all tables, concatenated as its authors do, with their index and update.
+    """ColossalAI's own cache: rows in host memory, some in slots on the GPU, an index of all rows there too; SGD only.
+
+    One `CachedEmbeddingBag` for all tables, concatenated as its authors do, with their index and update.
 
     All rows are on the host, copies of some in slots on the device, and an index of all of them on the device too.
     The lookup fetches missing rows and writes others back, changed or not, before it computes; nothing overlaps. A
@@ -67,10 +69,6 @@ class ColossalAICache(EmbeddingSystem):
     A row's number is its index in the concatenated tables; its rank is its index in the array on the host.
     """
 
-    about = (
-        "ColossalAI's own cache, as its authors published it: rows in host memory, some in slots on the GPU, an index "
-        "of all rows there too; SGD only."
-    )
     variants = {"policy": ("dataset", "lfu"), "gradients": ("summed", "each")}
     bypasses = False
     shares_process = False

@@ -70,7 +70,7 @@ class EmbeddingSystem(nn.Module, ABC):
     """
 
     about: ClassVar[str] = ""
-    """Where rows are kept and when that pays off: a sentence for people who choose a system."""
+    """Where rows are and when that pays off, for people who choose a system: by default the docstring's first line."""
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Allowed values by parameter name, the default first."""
@@ -105,6 +105,10 @@ class EmbeddingSystem(nn.Module, ABC):
     verified_rows: ClassVar[int] = 300
     """Maximum rows per table in verification: enough that the system treats the tables as it treats large ones."""
 
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - as Python passes them
+        super().__init_subclass__(**options)
+        cls.about = vars(cls).get("about") or (cls.__doc__ or "").partition("\n")[0]
+
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
         answer = self.support(spec)
@@ -128,13 +132,10 @@ class EmbeddingSystem(nn.Module, ABC):
             return Support(Verdict.UNSUPPORTED, refusal)
         tier = Tier.HOST if isinstance(spec.budget, HostBytes) else Tier.DEVICE
         needed = 0 if isinstance(spec.budget, CacheRatio) else cls.required_bytes(spec).get(tier, 0)
-        if needed > spec.budget_bytes:
-            return Support(
-                Verdict.INFEASIBLE,
-                f"a {tier} budget of {spec.budget_bytes:,} bytes is too small: the smallest that works is "
-                f"{needed:,} bytes ({needed / 2**30:.3f} GiB)",
-            )
-        return Support()
+        if needed <= spec.budget_bytes:
+            return Support()
+        smallest = f"the smallest that works is {needed:,} bytes ({needed / 2**30:.3f} GiB)"
+        return Support(Verdict.INFEASIBLE, f"a {tier} budget of {spec.budget_bytes:,} bytes is too small: {smallest}")
 
     @classmethod
     def refusals(cls, spec: SystemSpec) -> Iterator[str]:

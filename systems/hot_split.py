@@ -18,7 +18,9 @@ PLACE_BYTES = 4
 
 
 class HotSplit(CountedSystem):
-    """Each row permanently on device or host, by its accesses in the training split; both sides' sums are added.
+    """Frequent rows in GPU memory, all others pooled by the CPU: for skewed ids whose frequencies stay as they were.
+
+    A row is on device or host for good, by its accesses in the training split; both sides' sums are added.
 
     The placement is that of FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436), the schedule is not: those papers
     also reorder samples into batches, or parts of batches, that need hot rows only. Here batches keep their order.
@@ -31,10 +33,6 @@ class HotSplit(CountedSystem):
     `_sides` has the TBE of hot rows under True, that of the others under False, and none for a side without rows.
     """
 
-    about = (
-        "The most frequent rows in GPU memory, all others pooled by the CPU in host memory: for skewed ids whose "
-        "frequencies stay (FAE and Hotline place rows so; batches keep their order)."
-    )
     ids_on_host = True
 
     def __init__(self, spec: SystemSpec) -> None:

@@ -60,12 +60,8 @@ class MappedFile:
 
 
 class MappedTable(TBESystem):
-    """`full_ram`'s kernels on mapped files: the kernel's page cache decides what is in memory."""
+    """Every row in a mapped file, in fbgemm's kernels: what people do first when tables do not fit in RAM."""
 
-    about = (
-        "Every row in a file that is mapped into memory and told not to read ahead, in fbgemm's kernels: what people "
-        "do first when tables do not fit in RAM."
-    )
     keeps_rows_read = True
     host_rows_are = Tier.DISK
     gpu_alternative = "fbgemm_uvm"

@@ -1,4 +1,4 @@
-"""A control: the same model with every embedding zero; it shows how much the embeddings add to quality."""
+"""A control: the same model with every embedding zero; it fails verification by design."""
 
 import torch
 from torch import Tensor
@@ -10,9 +10,7 @@ from systems.unique_counter import CountedSystem
 
 
 class NoEmbeddings(CountedSystem):
-    """Returns zeros, counts nothing. It fails verification by design: a control for quality that is never ranked."""
-
-    about = "No rows at all, every embedding is zero: it shows how good the model is without them, and is never ranked."
+    """No rows at all, every embedding is zero: it shows how good the model is without them, and is never ranked."""
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:

@@ -12,17 +12,14 @@ from systems.unique_counter import CountedSystem
 
 
 class ReferenceSystem(CountedSystem):
-    """`nn.EmbeddingBag` with sparse gradients; the update, `SparseOptimizer.step`, runs in a gradient hook.
+    """Every row in GPU memory, in PyTorch's own embedding bags: plain, slow, and what all others are checked against.
+
+    The bags have sparse gradients; the update, `SparseOptimizer.step`, runs in a gradient hook.
 
     A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
     which is what fbgemm's CPU kernel computes: with SGD and a CPU the two agree bitwise. (fbgemm 1.6 also
     rounds `lr * g`: there that holds at a learning rate of 1.)
     """
-
-    about = (
-        "Every row in GPU memory, in PyTorch's own embedding bags: slow and plain, the answer that every other system "
-        "is checked against."
-    )
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)

@@ -24,12 +24,8 @@ from systems.spec import SystemSpec
 
 
 class TorchrecUVM(UVM):
-    """Every table FUSED_UVM: rows in UVM, no cache."""
+    """All rows in host memory as fbgemm_uvm has them, for models that torchrec shards: little GPU memory, and slow."""
 
-    about = (
-        "All rows in host memory as fbgemm_uvm has them, set up by torchrec: for models that torchrec shards, where "
-        "GPU memory is short and speed matters less."
-    )
     kernel = EmbeddingComputeKernel.FUSED_UVM
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -87,16 +83,14 @@ class TorchrecUVM(UVM):
 
 
 class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
-    """Every table FUSED_UVM_CACHING: rows in UVM behind fbgemm's device cache.
+    """All rows in host memory behind fbgemm's cache, for models that torchrec shards, larger than GPU memory.
+
+    Every table is FUSED_UVM_CACHING.
 
     `prefetch=on` (LRU only) runs what torchrec's `PrefetchTrainPipelineSparseDist` runs: input distribution of the
     next batch on one stream and its cache prefetch on another, while the current batch computes.
     """
 
-    about = (
-        "All rows in host memory behind the cache of fbgemm_uvm_caching, set up by torchrec: for models that torchrec "
-        "shards, with tables larger than GPU memory."
-    )
     same_on_host = "torchrec_uvm"
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
 

@@ -54,12 +54,8 @@ def hash_ids(ids: Tensor, salt: Tensor | int) -> Tensor:
 
 
 class Hashed(ComposedSystem):
-    """Large tables with a fraction of their rows."""
+    """Large tables with a fraction of their rows, each shared by the ids of one hash: simple, paid for in quality."""
 
-    about = (
-        "Large tables with a fraction of their rows, each shared by the ids of one hash, in GPU memory: the simplest "
-        "way to fewer bytes, paid for in quality."
-    )
     variants = {"compression": ("4", "16", "64")}
     composition = HashedRows
     part = HashedPart

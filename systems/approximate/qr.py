@@ -38,12 +38,8 @@ class QuotientRemainder(Composition):
 
 
 class QR(ComposedSystem):
-    """Large tables, each composed of two small ones."""
+    """Large tables as products of two small ones, by quotient and remainder of the id: a row of its own for each id."""
 
-    about = (
-        "Large tables as the products of two small ones, by quotient and remainder of the id, in GPU memory: few "
-        "bytes, and still a row of its own for every id."
-    )
     variants = {"collisions": ("4", "16", "64")}
     composition = QuotientRemainder
     whole_below = 200  # the default of --qr-threshold in facebookresearch/dlrm

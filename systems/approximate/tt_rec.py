@@ -102,12 +102,8 @@ def _dims(dim: int) -> tuple[int, int, int]:
 
 
 class TTRec(ComposedSystem):
-    """Large tables as tensor trains."""
+    """Large tables as tensor trains, rows multiplied out of three small cores: fewest bytes, most work for a row."""
 
-    about = (
-        "Large tables as tensor trains, rows multiplied out of three small cores, in GPU memory: the fewest bytes, "
-        "and the most work for a row."
-    )
     variants = {"rank": ("16", "8", "32")}
     composition = TensorTrain
     part = TrainsPart

@@ -54,7 +54,7 @@ class TBEHolder(CountedSystem):
 
     @classmethod
     def refusals(cls, spec: SystemSpec) -> Iterator[str]:
-        yield from fbgemm_refusals(spec)
+        yield from fbgemm_refusals(spec, on_cpu=cls.ids_on_host)  # it looks up where the ids are
         yield from super().refusals(spec)
 
     @property
@@ -133,42 +133,30 @@ class TBESystem(TBEHolder):
 
 
 class FullGPU(TBESystem):
-    """The baseline: fbgemm TBE with every row on the device that computes, DEVICE on CUDA, HOST on a CPU."""
+    """Every row in GPU memory, in fbgemm's kernels: for tables that fit there, and the baseline of every ratio."""
 
-    about = (
-        "Every row in GPU memory, in fbgemm's kernels: what to use while all tables fit there, and the baseline of "
-        "every ratio."
-    )
     host_rows_are = Tier.DEVICE
     location = EmbeddingLocation.DEVICE
 
 
 class FullRAM(FullGPU):
-    """`full_gpu` on a CPU, under its name with `--tier disk`: the upper bound of systems with rows on a drive."""
+    """Every row in RAM, outside any budget: what rows on a drive are measured against."""
 
-    about = "Every row in RAM, outside any budget: what rows on a drive are measured against."
     gpu_alternative = "full_gpu"
 
 
 class CPUEmbeddings(TBESystem):
-    """fbgemm's CPU kernels look up and update; pooled vectors go to the device, their gradients come back.
+    """All rows in host memory, pooled and updated by the CPU: no GPU memory for tables, at the speed of the CPU.
+
+    Pooled vectors go to the device, their gradients come back.
 
     FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436) compare with it. No table byte is on the device, so every row
     that a batch asks for counts as missing there. Copies are from and to pageable memory: the host waits for them.
     """
 
-    about = (
-        "All rows in host memory, where the CPU pools and updates them; only pooled vectors and gradients cross the "
-        "link: no GPU memory for tables, at the speed of the CPU."
-    )
     ids_on_host = True
     same_on_host = "full_gpu"
     location = EmbeddingLocation.HOST
-
-    @classmethod
-    def refusals(cls, spec: SystemSpec) -> Iterator[str]:
-        yield from fbgemm_refusals(spec, on_cpu=True)  # lookups run on the CPU, on CUDA too
-        yield from super().refusals(spec)
 
     @property
     def placement(self) -> Placement:

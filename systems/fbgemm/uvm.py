@@ -166,12 +166,8 @@ class UVMCaching(TBEHolder):
 
 
 class FbgemmUVM(UVM, TBESystem):
-    """Rows in UVM, no cache: every lookup crosses the link."""
+    """All rows in host memory, which the GPU reads across the link: the least GPU memory, at the price of speed."""
 
-    about = (
-        "All rows in host memory, which the GPU reads across the link at every lookup: takes the least GPU memory, "
-        "at the price of speed."
-    )
     same_on_host = "full_gpu"
     location = EmbeddingLocation.MANAGED
 
@@ -180,15 +176,13 @@ class FbgemmUVM(UVM, TBESystem):
 
 
 class FbgemmUVMCaching(UVMCaching, TBESystem):
-    """Rows in UVM behind fbgemm's 32-way set-associative device cache.
+    """All rows in host memory, those used last (or most) in fbgemm's cache: for tables larger than GPU memory.
+
+    The cache is 32-way set-associative, on the device, and takes 4 to 12 bytes there for every row.
 
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
 
-    about = (
-        "All rows in host memory, the ones used last (or most) in fbgemm's own cache on the GPU: for tables larger "
-        "than GPU memory, of which it takes 4 to 12 bytes for every row."
-    )
     same_on_host = "full_gpu"
     location = EmbeddingLocation.MANAGED_CACHING
 

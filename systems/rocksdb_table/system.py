@@ -31,15 +31,13 @@ _DISK_SHARE = 1.5
 
 
 class RocksDBTable(CountedSystem):
-    """Rows and their state as values in RocksDB, its block cache and memtables within the budget.
+    """Every row in RocksDB, a store on a drive with a cache of its own in RAM: what fbgemm's SSD tables use inside.
+
+    Rows and their state are values; block cache and memtables are within the budget.
 
     A batch's distinct rows are read into a pool, an fbgemm TBE that looks them up and updates them.
     """
 
-    about = (
-        "Every row in RocksDB, a log-structured store on a drive, with its own cache in RAM: what fbgemm's SSD tables "
-        "use inside."
-    )
     keeps_rows_read = True
     gpu_alternative = "fbgemm_uvm"
 

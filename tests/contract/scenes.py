@@ -1,6 +1,6 @@
 """What the contract tests share: the systems under test, tables with every oddity, ragged batches, comparisons."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 import torch
@@ -12,7 +12,16 @@ from suite.records.verification import Verification
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems import registry
-from systems.contract import Budget, CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    DeviceBytes,
+    EmbeddingSystem,
+    OptimizerKind,
+    SparseOptimizer,
+    SystemSpec,
+    Verdict,
+)
 from tests.contract.plain_training import PlainTraining
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -67,6 +76,30 @@ def optimizer(kind: OptimizerKind) -> SparseOptimizer:
 def frequencies(tables: tuple[EmbeddingBagConfig, ...]) -> dict[str, Tensor]:
     """Row 0 of each table is the most frequent, with ties on the way down."""
     return {t.name: 1000 // (1 + torch.arange(t.num_embeddings) // 2) for t in tables}
+
+
+def spec(
+    *tables: EmbeddingBagConfig,
+    device: str = "cuda",
+    kind: OptimizerKind = OptimizerKind.SGD,
+    lr: float = 0.1,
+    ratio: float = 0.5,
+    total_bytes: int | None = None,
+    batch_lookups: int = 0,
+    frequencies: Mapping[str, Sequence[int]] | None = None,
+    **parameters: str,
+) -> SystemSpec:
+    """A setting by hand, by default of a GPU, which need not be there."""
+    budget: Budget = CacheRatio(ratio=ratio) if total_bytes is None else DeviceBytes(total_bytes=total_bytes)
+    return SystemSpec(
+        tables=tables,
+        optimizer=SparseOptimizer(kind=kind, lr=lr),
+        device=torch.device(device),
+        budget=budget,
+        batch_lookups=batch_lookups,
+        frequencies=None if frequencies is None else {name: torch.tensor(of) for name, of in frequencies.items()},
+        parameters=parameters,
+    )
 
 
 def spec_of(

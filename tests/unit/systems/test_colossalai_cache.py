@@ -18,8 +18,7 @@ from systems.colossalai_cache import ColossalAICache
 from systems.contract import MemoryUse, OptimizerKind, Rows, SystemSpec, Tier, Verdict, WorkingSetTooLarge
 from systems.reference import ReferenceSystem
 from systems.registry import Variant
-from tests.contract.scenes import assert_same, batch_of, snapshot, table
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import assert_same, batch_of, snapshot, spec, table
 from workloads.streams.synthetic import SyntheticWorkload
 
 TABLES = (

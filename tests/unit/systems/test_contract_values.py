@@ -19,8 +19,7 @@ from systems.contract import (
 from systems.fbgemm.tbe_system import FullGPU
 from systems.reference import ReferenceSystem
 from systems.spec import row_bytes_of, row_type_of
-from tests.contract.scenes import table
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import spec, table
 
 
 def test_budgets_outside_their_range_are_refused() -> None:

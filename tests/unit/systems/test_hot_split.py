@@ -6,8 +6,7 @@ import torch
 from systems.contract import Counters, MemoryUse, OptimizerKind, Rows, SystemSpec, Tier
 from systems.hot_split import HotSplit, hot_rows
 from systems.reference import ReferenceSystem
-from tests.contract.scenes import assert_same, batch_of, snapshot, table
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import assert_same, batch_of, snapshot, spec, table
 
 A, B = table("a", 5, 4), table("b", 3, 4, "b1", "b2")
 FREQUENCIES = {"a": [0, 7, 7, 100, 2], "b": [7, 50, 0]}

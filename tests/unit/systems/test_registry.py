@@ -80,4 +80,4 @@ def test_class_of_ones_own_is_loaded_by_module_and_name() -> None:
 
 @pytest.mark.parametrize("name", [*registry.SYSTEMS, *registry.CONTROLS])
 def test_every_registered_name_loads_and_says_in_a_sentence_what_it_is_good_for(name: str) -> None:
-    assert re.fullmatch(r"[A-Z][^.]{40,180}\.", vars(registry.load(Variant.parse(name)))["about"])
+    assert re.fullmatch(r"[A-Z][^.]{40,180}\.", registry.load(Variant.parse(name)).about)

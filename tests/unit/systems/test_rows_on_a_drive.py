@@ -17,8 +17,7 @@ from systems.fbgemm.tbe_system import FullRAM
 from systems.mapped_table import MappedTable
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.rocksdb_table.system import _STEP_BYTES, RocksDBTable
-from tests.contract.scenes import UNIFORM, batch_of, ragged, snapshot, table, train
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import UNIFORM, batch_of, ragged, snapshot, spec, table, train
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ from systems.contract import Counters, MemoryUse, OptimizerKind, SparseOptimizer
 from systems.fbgemm.tbe import build_tbe, tbe_anatomy, tbe_placement, tbe_states
 from systems.fbgemm.uvm import cached_uvm_counters
 from systems.unique_counter import UniqueCounter
-from tests.contract.scenes import batch_of, table
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import batch_of, spec, table
 
 DEVICE, MANAGED = EmbeddingLocation.DEVICE, EmbeddingLocation.MANAGED
 CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST

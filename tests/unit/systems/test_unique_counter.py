@@ -7,8 +7,7 @@ from systems.contract import Counters, MemoryUse, OptimizerKind, Rows, SparseOpt
 from systems.fbgemm.tbe_system import CPUEmbeddings
 from systems.no_embeddings import NoEmbeddings
 from systems.unique_counter import UniqueCounter
-from tests.contract.scenes import batch_of, table
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import batch_of, spec, table
 
 TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 4))
 BATCH = batch_of({"b": [[1, 1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})

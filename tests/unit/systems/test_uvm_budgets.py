@@ -5,8 +5,7 @@ import pytest
 from systems.contract import OptimizerKind, Tier
 from systems.fbgemm.uvm import FbgemmUVM, FbgemmUVMCaching, cache_sets, slot_bytes, uvm_required_bytes
 from systems.torchrec_uvm import TorchrecUVM, TorchrecUVMCaching
-from tests.contract.scenes import table
-from tests.unit.systems.specs import spec
+from tests.contract.scenes import spec, table
 
 LRU = {"policy": "lru", "memory": "host_mapped", "prefetch": "off"}
 LFU = {**LRU, "policy": "lfu"}
