@@ -79,6 +79,10 @@ class ColossalAICache(EmbeddingSystem):
         self._groups = FeatureGroups(spec.tables)
         self._numbering = ConcatenatedRows(self._groups.groups[0], spec.device)
         dim, accesses = spec.tables[0].embedding_dim, spec.frequencies
+        if isinstance(spec.budget, CacheRatio):
+            slots = max(1, int(spec.rows * spec.budget.ratio))
+        else:
+            slots = min(spec.rows, 1 + (spec.budget_bytes - _least_device_bytes(spec)) // _slot_bytes(spec))
         bag, strategies = _library()
         with self._device(), redirect_stdout(io.StringIO()):  # it prints how long it took to fill the slots
             made = bag(
@@ -88,7 +92,7 @@ class ColossalAICache(EmbeddingSystem):
                 _weight=torch.zeros(spec.rows, dim),
                 mode="sum",
                 include_last_offset=True,
-                cache_ratio=min(1.0, (_slots_of(spec) + 0.5) / spec.rows),  # it rounds down
+                cache_ratio=min(1.0, (slots + 0.5) / spec.rows),  # it rounds down
                 ids_freq_mapping=None if accesses is None else torch.cat([accesses[name] for name in self.tables]),
                 warmup_ratio=_WARM_SHARE,
                 evict_strategy=strategies[spec.parameters["policy"].upper()],
@@ -266,13 +270,6 @@ def _least_device_bytes(spec: SystemSpec) -> int:
     """Minimum device bytes: the index of every row, and one slot."""
     features = sum(len(table.feature_names) for table in spec.tables)
     return _ROW_BYTES * spec.rows + _FEATURE_BYTES * features + _slot_bytes(spec)
-
-
-def _slots_of(spec: SystemSpec) -> int:
-    """Number of slots: a ratio of all rows, or as many as fit a byte budget."""
-    if isinstance(spec.budget, CacheRatio):
-        return max(1, int(spec.rows * spec.budget.ratio))
-    return min(spec.rows, 1 + (spec.budget.total_bytes - _least_device_bytes(spec)) // _slot_bytes(spec))
 
 
 @functools.cache

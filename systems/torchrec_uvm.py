@@ -40,9 +40,9 @@ class TorchrecUVM(UVM):
             sharders=[sharder],
             init_data_parallel=False,
         )
-        # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
-        self._parallel = (parallel,)
-        self._hold({table.name: (tbe, index) for table, tbe, index in tables_in(parallel)})
+        # Tuples hide the modules from `parameters()`: the update is fused, a dense optimizer must not see the rows.
+        self._parallel, self._sharded = (parallel,), (parallel.module.collection,)
+        self._hold({table.name: (tbe, index) for table, tbe, index in tables_in(self._sharded[0])})
         for tbe in self.tbes:
             count_updates_alone(tbe)
 
@@ -105,21 +105,20 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     def _read(self, features: KeyedJaggedTensor) -> tuple[Any, Any]:
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)  # fbgemm counts while it fills
-        sharded = sharded_in(self._parallel[0])
-        context = sharded.create_context()
-        return context, sharded.input_dist(context, ordered).wait().wait()
+        context = self._sharded[0].create_context()
+        return context, self._sharded[0].input_dist(context, ordered).wait().wait()
 
     def _fill(self, read: tuple[Any, Any], compute: torch.cuda.Stream) -> None:
         context, distributed = read
         for tensors in read:
             tensors.record_stream(torch.cuda.current_stream())
             tensors.record_stream(compute)
-        sharded_in(self._parallel[0]).prefetch(distributed, forward_stream=compute, ctx=context)
+        self._sharded[0].prefetch(distributed, forward_stream=compute, ctx=context)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         if not self._announced:
             return self._released(super().forward(features))
-        looked_up = sharded_in(self._parallel[0]).compute_and_output_dist(*self._take(features))
+        looked_up = self._sharded[0].compute_and_output_dist(*self._take(features))
         return self._released(self._in_table_order(looked_up.wait()))
 
 
@@ -142,14 +141,9 @@ def _ensure_process_group(device: torch.device) -> None:
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
-def sharded_in(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollection:
-    """The collection as torchrec sharded it."""
-    return parallel.module.collection
-
-
-def tables_in(parallel: DistributedModelParallel) -> Iterator[tuple[Any, TBE, int]]:
+def tables_in(sharded: ShardedEmbeddingBagCollection) -> Iterator[tuple[Any, TBE, int]]:
     """The tables or shards on this rank: torchrec's configuration of each, its TBE, and its index in that TBE."""
-    for lookup in sharded_in(parallel)._lookups:
+    for lookup in sharded._lookups:
         for kernel in lookup._emb_modules:
             for index, table in enumerate(kernel._config.embedding_tables):
                 yield table, kernel.emb_module, index

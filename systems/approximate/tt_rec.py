@@ -25,8 +25,13 @@ class TensorTrain(Composition):
 
     def __init__(self, table: EmbeddingBagConfig, size: int) -> None:
         super().__init__(table, size)
-        self.bases = _bases(self.rows)
-        self.dims = _dims(self.dim)
+        n1 = math.ceil(self.rows ** (1 / 3))
+        n2 = math.ceil((self.rows / n1) ** 0.5)
+        self.bases = n1, n2, -(-self.rows // (n1 * n2))
+        dim, divisors = self.dim, [d for d in range(1, self.dim + 1) if self.dim % d == 0]
+        triples = [(a, b, dim // (a * b)) for a, b in itertools.product(divisors, divisors) if dim % (a * b) == 0]
+        low, mid, high = sorted(min(triples, key=lambda triple: (sum(triple), triple)))
+        self.dims = high, low, mid
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -86,19 +91,6 @@ def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Te
     left = embedding(where, pairs).view(-1, d1 * d2, rank)
     right = embedding(i3, cores["last"]).view(-1, rank, d3)
     return torch.bmm(left, right).flatten(1)
-
-
-def _bases(rows: int) -> tuple[int, int, int]:
-    n1 = math.ceil(rows ** (1 / 3))
-    n2 = math.ceil((rows / n1) ** 0.5)
-    return n1, n2, -(-rows // (n1 * n2))
-
-
-def _dims(dim: int) -> tuple[int, int, int]:
-    divisors = [d for d in range(1, dim + 1) if dim % d == 0]
-    triples = [(a, b, dim // (a * b)) for a, b in itertools.product(divisors, divisors) if dim % (a * b) == 0]
-    low, mid, high = sorted(min(triples, key=lambda triple: (sum(triple), triple)))
-    return high, low, mid
 
 
 class TTRec(ComposedSystem):

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchrec import PoolingType
 from torchrec.modules.embedding_configs import pooling_type_to_pooling_mode
 
-from systems.answers import MemoryBreakdown, MemoryUse, Placement, Rows, Tier, total_of
+from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier, total_of
 from systems.spec import OptimizerKind, SparseOptimizer
 
 TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
@@ -38,7 +38,6 @@ OPTIMIZERS = {
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
 _PICKED_ROWS = 1 << 20
-_LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
 
 
 def build_tbe(
@@ -207,18 +206,6 @@ def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> MemoryBreakdown:
         for tier, purpose, tensor in found
         if isinstance(tensor, Tensor) and tensor.numel() > 1
     )
-
-
-def tbe_placement(tbes: Sequence[TBE], *, host_rows_are: Tier) -> Placement:
-    """Placement read from live TBEs: on a CPU torchrec silently builds HOST tables when told to use UVM."""
-    locations = {spec[2].name for tbe in tbes for spec in tbe.embedding_specs}
-    if any(tbe.use_cpu for tbe in tbes):
-        return Placement(label="all in RAM" if host_rows_are is Tier.DEVICE else "host-resident", offloads=False)
-    label = " + ".join(_LOCATIONS[name] for name in sorted(locations))
-    offloads = locations != {"DEVICE"}
-    if offloads:
-        label += " (host-mapped)" if all(tbe.uvm_host_mapped for tbe in tbes) else " (managed)"
-    return Placement(label=label, offloads=offloads)
 
 
 def _pick(rows: Tensor, ids: Tensor) -> Tensor:

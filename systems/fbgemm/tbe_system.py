@@ -1,7 +1,6 @@
 """Systems with rows in fbgemm TBEs: their bases, and those that keep all rows on the device, in RAM or on the host."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -17,13 +16,13 @@ from systems.fbgemm.tbe import (
     read_tbe_rows,
     set_tbe_steps,
     tbe_anatomy,
-    tbe_placement,
     tbe_steps,
 )
 from systems.features import Group
 from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
+_LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
 Lookup: TypeAlias = tuple[Tensor, Tensor]
 """Ids and bag offsets."""
 
@@ -59,11 +58,18 @@ class TBEHolder(CountedSystem):
 
     @property
     def placement(self) -> Placement:
-        # not inherited: a subclass may do more around the same TBEs, and must declare `same_on_host` itself
-        alike = vars(type(self)).get("same_on_host")
-        plain = all(tbe.use_cpu and not tbe.prefetch_pipeline for tbe in self.tbes)  # to prefetch torchrec builds more
-        live = tbe_placement(self.tbes, host_rows_are=self.host_rows_are)
-        return replace(live, same_kernel_as=alike if plain else None)
+        if any(tbe.use_cpu for tbe in self.tbes):  # on a CPU torchrec silently builds HOST tables when told to use UVM
+            # not inherited: a subclass may do more around the same TBEs, and must declare `same_on_host` itself;
+            # to prefetch torchrec builds more
+            alike = vars(type(self)).get("same_on_host")
+            plain = all(tbe.use_cpu and not tbe.prefetch_pipeline for tbe in self.tbes)
+            label = "all in RAM" if self.host_rows_are is Tier.DEVICE else "host-resident"
+            return Placement(label=label, offloads=False, same_kernel_as=alike if plain else None)
+        locations = sorted({spec[2].name for tbe in self.tbes for spec in tbe.embedding_specs})
+        label, offloads = " + ".join(_LOCATIONS[name] for name in locations), locations != ["DEVICE"]
+        if offloads:
+            label += " (host-mapped)" if all(tbe.uvm_host_mapped for tbe in self.tbes) else " (managed)"
+        return Placement(label=label, offloads=offloads)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)

@@ -8,7 +8,7 @@ the host as preferred location. On a CPU neither exists: rows are host-resident 
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from systems.answers import Counters, Tier, knowledge
 from systems.fbgemm.tbe import POLICIES, TBE, WAYS
 from systems.fbgemm.tbe_system import Lookup, TBEHolder, TBESystem
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
-from systems.unique_counter import UniqueCounter
 
 MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
@@ -160,9 +159,33 @@ class UVMCaching(TBEHolder):
             tbe.cache_miss_counter.zero_()
 
     def counters(self) -> Counters:
-        if self.spec.device.type == "cpu":
-            return self._counter.counters()
-        return cached_uvm_counters(self.tbes, spec=self.spec, counted=self._counter)
+        """Traffic from fbgemm's own statistics.
+
+        LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
+        written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal
+        to insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes
+        it once per distinct row. Bytes are None with LFU, which only counts misses.
+        """
+        counted, spec = self._counter, self.spec
+        if spec.device.type == "cpu":
+            return counted.counters()
+        if spec.parameters["policy"] == "lfu":
+            misses = sum(int(tbe.cache_miss_counter[1]) for tbe in self.tbes)
+            return counted.counters(unique_misses=misses)
+        stats = [tbe.uvm_cache_stats.tolist() for tbe in self.tbes] or [[0] * 6]  # a rank may have no tables
+        _, _, unique, misses, conflict_unique, conflict_lookups = map(sum, zip(*stats, strict=True))
+        inserted, table = misses - conflict_unique, spec.tables[0]
+        fetched = inserted + conflict_lookups + conflict_unique
+        written = inserted + conflict_unique
+        rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+        state_bytes = 0 if rowwise else unique * spec.optimizer.state_bytes(table.embedding_dim)
+        return counted.counters(
+            unique_misses=misses,
+            rows_fetched=fetched,
+            rows_written_back=written,
+            bytes_fetched=row_bytes_of(table) * fetched + state_bytes,
+            bytes_written_back=row_bytes_of(table) * written + state_bytes,
+        )
 
 
 class FbgemmUVM(UVM, TBESystem):
@@ -244,30 +267,3 @@ def set_tbe_counting(tbes: Iterable[TBE], *, enabled: bool) -> None:
             tbe.gather_uvm_cache_stats = enabled
         else:
             tbe.record_cache_metrics = RecordCacheMetrics(enabled, False)
-
-
-def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: UniqueCounter) -> Counters:
-    """Traffic from fbgemm's own statistics.
-
-    LRU: rows fetched are the misses that got a slot; a missed row without one is read per occurrence, and read and
-    written once in backward. Every eviction writes back; fbgemm does not count evictions, they are taken as equal to
-    insertions, which holds in a full cache. State that is not row-wise is not cached: backward reads and writes it once
-    per distinct row. Bytes are None with LFU, which only counts misses.
-    """
-    if spec.parameters["policy"] == "lfu":
-        misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
-        return counted.counters(unique_misses=misses)
-    stats = [tbe.uvm_cache_stats.tolist() for tbe in tbes] or [[0] * 6]  # a rank may have no tables
-    _, _, unique, misses, conflict_unique, conflict_lookups = map(sum, zip(*stats, strict=True))
-    inserted, table = misses - conflict_unique, spec.tables[0]
-    fetched = inserted + conflict_lookups + conflict_unique
-    written = inserted + conflict_unique
-    rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-    state_bytes = 0 if rowwise else unique * spec.optimizer.state_bytes(table.embedding_dim)
-    return counted.counters(
-        unique_misses=misses,
-        rows_fetched=fetched,
-        rows_written_back=written,
-        bytes_fetched=row_bytes_of(table) * fetched + state_bytes,
-        bytes_written_back=row_bytes_of(table) * written + state_bytes,
-    )

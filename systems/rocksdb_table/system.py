@@ -100,25 +100,21 @@ class RocksDBTable(CountedSystem):
         (ordered,) = self._groups.split(features)
         numbers, slots = self._numbering.rows_of(ordered).unique(return_inverse=True)
         self._counter.observe(ordered)
-        self._fetch(numbers.numpy())
+        if len(numbers) > len(self._fields["weight"]):
+            self._grow(-(-len(numbers) // _POOL_STEP) * _POOL_STEP)
+        self._numbers = numbers.numpy()
+
+        def take(place: slice, records: Bytes) -> None:
+            for name, values in self._fields_of(records).items():
+                self._fields[name][place] = values
+
+        self._store.read(self._numbers, self._record.itemsize, take)
         pooled = self._pool[0](slots, ordered.offsets().long())
         if self._store.memory_bytes != self._store_bytes():
             self._store.resize(self._store_bytes())
         self._in_flight.looked_up([pooled])
         self._trained = pooled.requires_grad
         return self._groups.join([pooled])
-
-    def _fetch(self, numbers: Int64s) -> None:
-        """Read the rows of these records, given in ascending order, into the pool."""
-        if len(numbers) > len(self._fields["weight"]):
-            self._grow(-(-len(numbers) // _POOL_STEP) * _POOL_STEP)
-        self._numbers = numbers
-
-        def take(place: slice, records: Bytes) -> None:
-            for name, values in self._fields_of(records).items():
-                self._fields[name][place] = values
-
-        self._store.read(numbers, self._record.itemsize, take)
 
     def flush(self) -> None:
         """Write back the rows of the last batch, if backward may have changed them.

@@ -32,7 +32,7 @@ class TorchrecSharded(ShardedSystem, TorchrecUVM):
         super().__init__(spec)
         self._tbe_of_shard: dict[Shard, tuple[TBE, int]] = {}
         names: dict[TBE, list[str]] = {}
-        for table, tbe, index in tables_in(self._parallel[0]):
+        for table, tbe, index in tables_in(self._sharded[0]):
             names.setdefault(tbe, []).append(table.name)
             shard = Shard(table.name, table.local_metadata.shard_offsets[0], table.local_rows)
             self._tbe_of_shard[shard] = tbe, index

@@ -8,8 +8,9 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torchrec import PoolingType
 
 from systems.contract import Counters, MemoryUse, OptimizerKind, SparseOptimizer, Tier
-from systems.fbgemm.tbe import build_tbe, tbe_anatomy, tbe_placement, tbe_states
-from systems.fbgemm.uvm import cached_uvm_counters
+from systems.fbgemm.tbe import build_tbe, tbe_anatomy, tbe_states
+from systems.fbgemm.tbe_system import TBEHolder
+from systems.fbgemm.uvm import UVMCaching
 from systems.unique_counter import UniqueCounter
 from tests.contract.scenes import batch_of, spec, table
 
@@ -19,7 +20,8 @@ CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST
 
 def placed(*locations: EmbeddingLocation, mapped: bool = False) -> SimpleNamespace:
     specs = [(10, 4, location, "compute device") for location in locations]
-    return SimpleNamespace(embedding_specs=specs, uvm_host_mapped=mapped, use_cpu=HOST in locations)
+    on_cpu = HOST in locations
+    return SimpleNamespace(embedding_specs=specs, uvm_host_mapped=mapped, use_cpu=on_cpu, prefetch_pipeline=False)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ def placed(*locations: EmbeddingLocation, mapped: bool = False) -> SimpleNamespa
     ],
 )
 def test_placement_is_read_off_the_live_specs(tbes: list[SimpleNamespace], label: str, offloads: bool) -> None:
-    placement = tbe_placement(tbes, host_rows_are=Tier.HOST)
+    placement = TBEHolder.placement.fget(SimpleNamespace(tbes=tbes, host_rows_are=Tier.HOST))
     assert (placement.label, placement.offloads) == (label, offloads)
 
 
@@ -47,7 +49,8 @@ def counted(*tbes: SimpleNamespace, policy: str = "lru", kind: OptimizerKind = O
     counting = UniqueCounter([table("t", 100, 8)])
     counting.enabled = True
     counting.observe(batch_of({"t": [[1, 1, 2], [3]]}))
-    return cached_uvm_counters(tbes, spec=spec(table("t", 100, 8), kind=kind, policy=policy), counted=counting)
+    setting = spec(table("t", 100, 8), kind=kind, policy=policy)
+    return UVMCaching.counters(SimpleNamespace(tbes=tbes, spec=setting, _counter=counting))
 
 
 def test_rank_without_tables_moves_no_rows() -> None:
