@@ -12,11 +12,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import construct_split_state
 from torch import Tensor, nn
 
-from systems.answers import Counters, Placement, Rows, Tier
+from systems.contract import Counters, OptimizerKind, Placement, Rows, SystemSpec, Tier
 from systems.fbgemm.tbe import TBE, number_rows, tbe_states
 from systems.fbgemm.tbe_system import TBESystem
 from systems.features import Group
-from systems.spec import OptimizerKind, SystemSpec
 
 _SYNC_BYTES = 64 << 20
 """Loading leaves less than this in the page cache that is not on the drive yet."""

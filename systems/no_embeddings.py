@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import MemoryBreakdown, Placement, Rows, Tier
-from systems.spec import SystemSpec
+from systems.contract import MemoryBreakdown, Placement, Rows, SystemSpec, Tier
 from systems.unique_counter import CountedSystem
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier
-from systems.spec import SystemSpec
+from systems.contract import MemoryBreakdown, MemoryUse, Rows, SystemSpec, Tier
 from systems.unique_counter import CountedSystem
 
 

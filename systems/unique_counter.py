@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Counters, Placement
-from systems.contract import EmbeddingSystem
+from systems.contract import Counters, EmbeddingSystem, OptimizerKind, Placement, SparseOptimizer, SystemSpec
 from systems.features import FeatureGroups
-from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
+from systems.spec import row_bytes_of
 
 
 class UniqueCounter:

@@ -12,11 +12,9 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier
-from systems.contract import EmbeddingSystem
+from systems.contract import EmbeddingSystem, MemoryBreakdown, MemoryUse, OptimizerKind, Rows, SystemSpec, Tier
 from systems.fbgemm.tbe import build_tbe, tbe_states
 from systems.features import FeatureGroups, Group, feature_of_ids
-from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
 _AT_A_TIME = 1 << 14

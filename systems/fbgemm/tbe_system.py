@@ -7,7 +7,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Tier
+from systems.contract import Counters, MemoryBreakdown, OptimizerKind, Placement, Rows, SystemSpec, Tier
 from systems.fbgemm.tbe import (
     TBE,
     build_tbe,
@@ -19,7 +19,6 @@ from systems.fbgemm.tbe import (
     tbe_steps,
 )
 from systems.features import Group
-from systems.spec import OptimizerKind, SystemSpec
 from systems.unique_counter import CountedSystem
 
 _LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}

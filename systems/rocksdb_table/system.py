@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, Tier
+from systems.contract import Counters, MemoryBreakdown, MemoryUse, Placement, Rows, SystemSpec, Tier
 from systems.fbgemm.tbe import build_shared_tbe, tbe_states
 from systems.fbgemm.tbe_system import fbgemm_refusals
 from systems.features import ConcatenatedRows
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
-from systems.spec import SystemSpec
 from systems.unique_counter import CountedSystem
 
 _POOL_STEP = 4096

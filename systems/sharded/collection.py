@@ -15,13 +15,12 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 from torchrec.distributed.dist_data import KJTAllToAll, PooledEmbeddingsAllToAll
 from torchrec.distributed.embedding_sharding import bucketize_kjt_before_all2all
 
-from systems.answers import Counters, MemoryBreakdown, Placement, Rows, Tier
+from systems.contract import CacheRatio, Counters, MemoryBreakdown, Placement, Rows, SparseOptimizer, SystemSpec, Tier
 from systems.features import ConcatenatedRows, FeatureGroups
 from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.placement import PLACEMENTS, Layout, Shard, expected_misses, place
 from systems.sharded.system import ShardedSystem
-from systems.spec import CacheRatio, SparseOptimizer, SystemSpec
 
 _CHUNK_ROWS = 1 << 20
 

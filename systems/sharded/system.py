@@ -7,10 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from systems.answers import Rows
-from systems.contract import EmbeddingSystem
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SystemSpec
 from systems.sharded.placement import Shard
-from systems.spec import CacheRatio, OptimizerKind, SystemSpec
 
 
 class ShardedSystem(EmbeddingSystem):

@@ -38,7 +38,9 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 LOPSIDED = (table("many", 990, 4), table("few", 10, 64), table("one", 1, 8))
 NEED_THE_DEVICE = ["reference", "full_gpu", "hot_split", *CACHES, *MUST_HOLD_A_BATCH]
-"""Systems that ask for device bytes even where the device is a CPU."""
+"""Systems that ask for device bytes, most of them even where the device is a CPU."""
+if torch.cuda.is_available():
+    NEED_THE_DEVICE += [variant for variant in UVM if "caching" in variant]
 
 
 def with_bytes(spec: SystemSpec, total: int) -> SystemSpec:
@@ -96,19 +98,6 @@ def test_device_memory_stays_within_the_byte_budget_which_a_cache_spends(
         unspent = sum({3 * 4 * t.embedding_dim for t in tables}) + (4 * 64 * 10 if tables is LOPSIDED else 0)
         budget = least + spec.row_bytes // 2
         assert device_bytes(system(with_bytes(spec, budget))) > budget - unspent
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("variant", [v for v in UVM if "caching" in v])
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
-def test_uvm_cache_stays_within_the_byte_budget_on_cuda(
-    variant: str, kind: OptimizerKind, device: torch.device
-) -> None:
-    tables = (table("big", 100_000, 16), table("small", 100, 16))
-    system, spec = spec_of(variant, device=device, kind=kind, tables=tables)
-    least = system.required_bytes(spec)[Tier.DEVICE]
-    for extra in (0, 10_000, 1_000_000):
-        assert device_bytes(system(with_bytes(spec, least + extra))) <= least + extra
 
 
 @pytest.mark.parametrize("variant", [*CACHES, *MUST_HOLD_A_BATCH])

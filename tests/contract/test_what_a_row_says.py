@@ -1,14 +1,14 @@
-"""What a row of the table says of its system beside numbers: whose kernel it is here, and what it knew."""
+"""What a row of the table says of its system: where its rows are, whose kernel it is here, and what it knew."""
 
 from typing import Any
 
 import pytest
 import torch
-from scenes import build
+from scenes import EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, started, train
 from torch import Tensor
 
 from systems import registry
-from systems.contract import OptimizerKind
+from systems.contract import CacheRatio, EmbeddingSystem, MemoryUse, OptimizerKind, Tier
 from systems.fbgemm.tbe import TBE
 from systems.fbgemm.tbe_system import TBEHolder
 from systems.fbgemm.uvm import FbgemmUVM
@@ -100,3 +100,45 @@ def test_cache_in_front_of_uvm_knows_the_past_where_there_is_one(name: str, devi
     assert plain.prior_knowledge == ("nothing" if on_cpu else "the past")
     assert prefetching.prior_knowledge == ("nothing" if on_cpu else "the past, next batch")
     assert (plain.busy_between_steps, prefetching.busy_between_steps) == (False, not on_cpu)
+
+
+def bytes_of(system: EmbeddingSystem, purpose: MemoryUse) -> dict[Tier, int]:
+    return {tier: n for (tier, what), n in system.memory().items() if what is purpose and n}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", ["reference", "full_gpu", *UVM])
+def test_systems_without_a_cache_of_ours_keep_each_row_once(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    system = build(variant, device=device, kind=kind)
+    tier = Tier.HOST if variant in UVM else Tier.DEVICE
+    weights = 4 * 16 * sum(t.num_embeddings for t in TABLES)
+    state = sum(t.num_embeddings * optimizer(kind).state_bytes(t.embedding_dim) for t in TABLES)
+    assert bytes_of(system, MemoryUse.ROWS)[tier] == weights
+    if variant not in UVM or device.type == "cpu":  # a GPU has row-wise state and the cache
+        assert bytes_of(system, MemoryUse.ROWS) == {tier: weights}
+        assert bytes_of(system, MemoryUse.STATE) == ({tier: state} if state else {})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_memory_does_not_grow_with_training(variant: str, device: torch.device) -> None:
+    system = started(variant, device, budget=CacheRatio(ratio=1.0))
+    before = system.memory()
+    for seed in range(3):
+        train(system, ragged(seed), seed)
+    assert system.memory() == before
+
+
+@pytest.mark.parametrize("variant", EVERY_VARIANT)
+def test_offload_systems_say_so_and_on_a_cpu_only_rows_on_a_drive_are_offloaded(
+    variant: str, device: torch.device
+) -> None:
+    placement = build(variant, device=device).placement
+    if device.type == "cuda":
+        assert placement.offloads == (variant not in ("reference", "full_gpu"))
+        return
+    assert (placement.label == "host-resident") == (variant in UVM or variant == "cpu_embeddings")
+    assert placement.label
+    assert "device" not in placement.label
+    assert placement.offloads == (variant in ("mapped_table", "rocksdb_table"))
