@@ -12,11 +12,11 @@ from itertools import accumulate
 import numba
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.compiled import compiled, in_parts
+from systems.freq_cache.tiers.layout import width_of
 
 Words = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 Key = tuple[np.uint32, np.uint32]
@@ -50,31 +50,26 @@ def first_rows_of(
 
     Cost: on one core with AVX-512, 1.3 to 3.4 thousand million values/s for 16 columns and more, 0.3 for 4.
     """
-    sizes = [table.num_embeddings for table in tables]
-    bounds = [(table.get_weight_init_min(), table.get_weight_init_max()) for table in tables]
-    given = [table.weight_init_min is not None or table.weight_init_max is not None for table in tables]
+    sizes, dim = [table.num_embeddings for table in tables], tables[0].embedding_dim
     starts, numbers = np.array([0, *accumulate(sizes)]), np.array(streams, np.uint32)
     scales = np.array([rows**-0.5 * 2.0**-23 for rows in sizes], np.float32)
-    spans = np.array(
-        [n**0.5 * (high - low) / 2 if own else 1 for n, (low, high), own in zip(sizes, bounds, given, strict=True)],
-        np.float32,
-    )
-    middles = np.array(
-        [(high + low) / 2 if own else 0 for (low, high), own in zip(bounds, given, strict=True)], np.float32
-    )
+    spans, middles = np.ones_like(scales), np.zeros_like(scales)
+    for at, table in enumerate(tables):
+        if table.weight_init_min is not None or table.weight_init_max is not None:
+            low, high = table.get_weight_init_min(), table.get_weight_init_max()
+            spans[at], middles[at] = sizes[at] ** 0.5 * (high - low) / 2, (high + low) / 2
 
     def first_rows(ids: Tensor) -> Tensor:
-        shape = ids.numel(), tables[0].embedding_dim
         if seed is None:
-            return torch.zeros(shape)
-        made, key = torch.empty(shape), (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
+            return torch.zeros(ids.numel(), dim)
+        made, key = torch.empty(ids.numel(), width_of(dim)), (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
         wanted, out = ids.numpy(), made.numpy()
 
         def fill(part: slice) -> None:
             _fill(wanted[part], out[part], key, starts, numbers, scales, spans, middles)
 
         in_parts(fill, wanted.size, most=made.numel() // _PART_VALUES)
-        return made
+        return made[:, :dim]
 
     return first_rows
 
@@ -115,23 +110,13 @@ def philox(counter: Words, key: Key) -> Words:
 
 
 @compiled
-def _fill(
-    ids: NDArray[np.int64],
-    out: NDArray[np.float32],
-    key: Key,
-    starts: NDArray[np.int64],
-    numbers: NDArray[np.uint32],
-    scales: NDArray[np.float32],
-    spans: NDArray[np.float32],
-    middles: NDArray[np.float32],
-) -> None:
-    """Make rows, fp32 `[n, dim]`, contiguous.
+def _fill(ids, out, key, starts, numbers, scales, spans, middles):
+    """Make rows, fp32 `[n, columns]`, contiguous, of a multiple of 4 columns.
 
     `starts`: the first row of each table, and where the last one ends. `numbers`: of their streams. `scales`: factors
     of a word's upper 24 bits. `spans`, `middles`: by which a value is multiplied, and what is added then.
     """
-    at, columns = 0, out.shape[1]
-    whole = columns // 4
+    at = 0
     for i in range(ids.size):
         if not starts[at] <= ids[i] < starts[at + 1]:
             at, beyond = 0, numbers.size
@@ -141,10 +126,9 @@ def _fill(
                     at = middle
                 else:
                     beyond = middle
-        row = np.uint64(ids[i] - starts[at])
+        row, number, scale = np.uint64(ids[i] - starts[at]), numbers[at], scales[at]
         low, high = np.uint32(row), np.uint32(row >> _HALF)
-        number, scale = numbers[at], scales[at]
-        for block in range(whole):
+        for block in range(out.shape[1] // 4):
             words = philox((np.uint32(block), low, high, number), key)
             column = 4 * block
             # the upper 24 bits, signed, are exact in fp32: one rounding, in the product
@@ -152,14 +136,6 @@ def _fill(
             out[i, column + 1] = np.float32(np.int32(words[1]) >> _SPARE_BITS) * scale
             out[i, column + 2] = np.float32(np.int32(words[2]) >> _SPARE_BITS) * scale
             out[i, column + 3] = np.float32(np.int32(words[3]) >> _SPARE_BITS) * scale
-        if 4 * whole < columns:
-            words = philox((np.uint32(whole), low, high, number), key)
-            column = 4 * whole
-            out[i, column] = np.float32(np.int32(words[0]) >> _SPARE_BITS) * scale
-            if column + 1 < columns:
-                out[i, column + 1] = np.float32(np.int32(words[1]) >> _SPARE_BITS) * scale
-            if column + 2 < columns:
-                out[i, column + 2] = np.float32(np.int32(words[2]) >> _SPARE_BITS) * scale
         if spans[at] != 1 or middles[at] != 0:
-            for column in range(columns):
+            for column in range(out.shape[1]):
                 out[i, column] = out[i, column] * spans[at] + middles[at]

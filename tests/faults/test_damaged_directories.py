@@ -6,8 +6,9 @@ A commit is ended between any two of its steps, so that every state in which a p
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.tiers import commits, row_file
-from systems.freq_cache.tiers.blocks import Blocks, open_blocks
+from systems.freq_cache.tiers.blocks import Blocks
 from systems.freq_cache.tiers.commits import Damaged
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
@@ -43,12 +44,12 @@ def held(tier: FileTier, rows: Tensor) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("way", [open_blocks, Blocks], ids=["as the file system allows", "page cache"])
+@pytest.mark.parametrize("direct", [True, False], ids=["as the file system allows", "page cache"])
 @pytest.mark.parametrize("layout", [NARROW, WIDE], ids=["20 bytes", "512 bytes"])
 def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_suffers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: RowLayout, way: Callable[[Path], Blocks]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: RowLayout, direct: bool
 ) -> None:
-    monkeypatch.setattr(row_file, "open_blocks", way)
+    monkeypatch.setattr(row_file, "Blocks", partial(Blocks, direct=direct))
     chance, rows, path = random.Random(layout.dim), 12, tmp_path / "cache_0" / "rows.bin"
     tier = KeptTier(tmp_path, rows=rows, layout=layout)
     for _ in range(2):
@@ -305,13 +306,12 @@ def test_construction_that_fails_lets_go_of_the_directory(
     built(TWO_WIDTHS, directory=tmp_path).close()
 
 
-@pytest.mark.parametrize(("way", "label"), [(open_blocks, "file"), (Blocks, "file (page cache)")])
+@pytest.mark.parametrize(("direct", "label"), [(True, "file"), (False, "file (page cache)")])
 def test_placement_says_whether_the_file_is_read_past_the_page_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], Blocks], label: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, label: str
 ) -> None:
-    monkeypatch.setattr(row_file, "open_blocks", way)
+    monkeypatch.setattr(row_file, "Blocks", partial(Blocks, direct=direct))
     collection = built(directory=tmp_path)
-    direct = collection.caches[0].tier.direct
-    assert direct or label != "file"  # this test's file system has direct access
+    assert collection.caches[0].tier.direct == direct  # this test's file system has direct access
     assert collection.placement.label == f"{label} + RAM slots"
     close(collection)

@@ -41,44 +41,39 @@ _LONG = types.intp
 _syscall = cast(Any, types.ExternalFunction("syscall", _LONG(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG)))
 
 
-def open_blocks(path: Path) -> "Blocks":
-    """Open or create a file: with direct I/O where file system and kernel offer that, else through the page cache.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    if platform.machine() in _NUMBERS:
-        with suppress(OSError):
-            return DirectBlocks(path)
-    return Blocks(path)
-
-
 class Lane:
-    """Aligned buffer for reads or for writes; the thread that uses it holds the lock `free`."""
+    """Aligned buffer for reads or for writes, with a context of asynchronous ones; its user holds the lock `free`."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, STAGING_BYTES)
         self.buffer = np.frombuffer(self.memory, np.uint8)
         self.free = threading.Lock()
+        self.context = 0
 
 
 class Blocks:
-    """A file read and written in whole blocks; here through the page cache, a run at a time, and a block is a byte.
+    """A file read and written in whole blocks; made if it does not exist.
+
+    Past the page cache, many in flight at a time, by Linux's asynchronous input and output. Where file system, kernel
+    or the caller do without, through the page cache, a run at a time: a block is then a byte.
 
     Attributes:
         direct: Past the page cache.
         block_bytes: Bytes of a block.
+
+    Raises:
+        OSError: it cannot be opened.
     """
 
-    direct = False
-    block_bytes = 1
-
-    def __init__(self, path: Path, flags: int = 0) -> None:
+    def __init__(self, path: Path, *, direct: bool = True) -> None:
         self.path = path
         self.reading, self.writing = Lane(), Lane()
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
-        # no read-ahead: what lies behind a wanted row is not wanted
-        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
+        self.direct, self.block_bytes = False, 1
+        if direct and platform.machine() in _NUMBERS:
+            with suppress(OSError):
+                self._open_direct()
+        if not self.direct:
+            self._open(0)
 
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         """Read runs of blocks into the buffer of a lane that the caller holds, or write them from there.
@@ -92,11 +87,34 @@ class Blocks:
         Raises:
             OSError: a run could not be moved as a whole; any of the others may have been.
         """
-        for run in runs:
-            self._move_one(lane, run, write=write)
+        late = (
+            np.arange(len(runs)) if not self.direct or len(runs) == 1 else self._move_at_once(lane, runs, write=write)
+        )
+        for number in late:
+            self._move_one(lane, runs[number], write=write)
 
     def close(self) -> None:
+        for lane in (self.reading, self.writing):
+            if lane.context:
+                _call(_NUMBERS[platform.machine()][1], lane.context, 0)
+                lane.context = 0
         os.close(self.file)
+
+    def _open(self, flags: int) -> None:
+        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
+        # no read-ahead: what lies behind a wanted row is not wanted
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def _open_direct(self) -> None:
+        self._open(os.O_DIRECT)
+        try:
+            block_bytes = self._least_block()
+            for lane in (self.reading, self.writing):
+                lane.context = self._new_context()
+        except OSError:
+            self.close()
+            raise
+        self.direct, self.block_bytes = True, block_bytes
 
     def _move_one(self, lane: Lane, run: Ints, *, write: bool) -> None:
         """Move one run as `move`, by calls that say why they fail."""
@@ -109,32 +127,9 @@ class Blocks:
                 raise OSError(errno.EIO, f"ends at byte {block} or soon after: it was cut while in use", str(self.path))
             rest, block = rest[done:], block + done
 
-
-class DirectBlocks(Blocks):
-    """Past the page cache, many in flight at a time, by Linux's asynchronous input and output.
-
-    Raises:
-        OSError: the file cannot be opened, or file system or kernel have no direct or no asynchronous access.
-    """
-
-    direct = True
-
-    def __init__(self, path: Path) -> None:
-        self._setup, self._destroy, self._submit, self._get_events = _NUMBERS[platform.machine()]
-        super().__init__(path, os.O_DIRECT)
-        self._contexts: dict[Lane, int] = {}
-        try:
-            self.block_bytes = self._block_bytes()
-            for lane in (self.reading, self.writing):
-                self._contexts[lane] = self._new_context()
-        except OSError:
-            self.close()
-            raise
-
-    def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
-        if len(runs) == 1:
-            self._move_one(lane, runs[0], write=write)
-            return
+    def _move_at_once(self, lane: Lane, runs: Ints, *, write: bool) -> Ints:
+        """Move runs as `move`, many in flight at a time. Returns the numbers of those that were not moved whole."""
+        _, destroy, submit, get_events = _NUMBERS[platform.machine()]
         requests = np.zeros((len(runs), _WORDS), np.int64)
         requests[:, 0] = np.arange(len(runs))
         requests[:, _OPERATION] = int(write) | self.file << 32
@@ -143,22 +138,15 @@ class DirectBlocks(Blocks):
         requests[:, _OFFSET] = runs[:, 0] * self.block_bytes
         addresses = requests.ctypes.data + np.arange(len(runs)) * requests.strides[0]
         events, results = np.zeros((_DEPTH, _EVENT_WORDS), np.int64), np.full(len(runs), -errno.EAGAIN, np.int64)
-        calls = self._contexts[lane], self._submit, self._get_events
-        if _in_flight(*calls, addresses, events, results):
+        if _in_flight(lane.context, submit, get_events, addresses, events, results):
             # not even waiting worked: nothing may be in flight when the buffer is used again
-            _call(self._destroy, self._contexts.pop(lane), 0)
-            self._contexts[lane] = self._new_context()
-        for number in np.flatnonzero(results != requests[:, _SIZE]):
-            self._move_one(lane, runs[number], write=write)
+            _call(destroy, lane.context, 0)
+            lane.context = 0
+            lane.context = self._new_context()
+        return np.flatnonzero(results != requests[:, _SIZE])
 
-    def close(self) -> None:
-        for context in self._contexts.values():
-            _call(self._destroy, context, 0)
-        self._contexts.clear()
-        super().close()
-
-    def _block_bytes(self) -> int:
-        """The least that the drive reads and writes at once."""
+    def _least_block(self) -> int:
+        """The least that the drive reads and writes at once, in bytes."""
         size = os.fstat(self.file).st_size
         for block_bytes in (512, 4096):
             with suppress(OSError):
@@ -169,7 +157,7 @@ class DirectBlocks(Blocks):
 
     def _new_context(self) -> int:
         made = np.zeros(1, np.int64)
-        if _call(self._setup, _DEPTH, made.ctypes.data) != 0:
+        if _call(_NUMBERS[platform.machine()][0], _DEPTH, made.ctypes.data) != 0:
             why = "no asynchronous access: fs.aio-max-nr is used up, or forbidden"
             raise OSError(errno.EAGAIN, why, str(self.path))
         return int(made[0])

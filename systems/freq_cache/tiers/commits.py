@@ -2,9 +2,8 @@
 
 Maps are written first. Then the manifest takes the place of the last one, in one step.
 
-A map says where the rows of a file tier are: it is the int32 codes of all rows followed by the uint16 checksums of
-their records or, where that is shorter, row, code and checksum of each row that has been written. A row's code is 0 if
-it was never written, else its position + 1. Numbers are little-endian.
+A map says where the rows of a file tier are: it is row, code and checksum of the record of each row that has been
+written. A row's code is 0 if it was never written, else its position + 1. Numbers are little-endian.
 """
 
 import errno
@@ -30,7 +29,7 @@ SUM_BYTES = 2
 """Bytes of the checksum of a row's record, in memory and in a map."""
 REMEDY = "restore the directory from a copy, or give an empty one to start anew"
 
-_NAME, _VERSION = "commits", 4
+_NAME, _VERSION = "commits", 5
 _CHECKSUM = "crc32"
 _ENTRY = np.dtype([("row", "<i4"), ("code", "<i4"), ("sum", "<u2")])
 _CHUNK = 1 << 20
@@ -126,17 +125,15 @@ class SavedMap:
     Attributes:
         number: Number of its commit.
         positions: Records of the row file up to the last that is in use.
-        touched: Rows that have been written.
         crc32: Checksum of the map.
     """
 
     number: int
     positions: int
-    touched: int
     crc32: int
 
 
-def save_map(path: Path, codes: Callable[[int, int], Codes], sums: Sums, *, touched: int) -> int:
+def save_map(path: Path, codes: Callable[[int, int], Codes], sums: Sums) -> int:
     """Write a map to the drive, and return its checksum.
 
     The name is on the drive only after `sync_directory`. `codes`: gives the codes of the rows from one on to before
@@ -145,7 +142,16 @@ def save_map(path: Path, codes: Callable[[int, int], Codes], sums: Sums, *, touc
     Raises:
         OSError: it could not be written.
     """
-    return write_synced(path, _parts(codes, sums, in_entries=_in_entries(sums.size, touched)))
+
+    def entries() -> Iterator[bytes]:
+        for start in range(0, sums.size, _CHUNK):
+            chunk = np.abs(codes(start, min(start + _CHUNK, sums.size)))
+            written = np.flatnonzero(chunk)
+            found = np.empty(written.size, _ENTRY)
+            found["row"], found["code"], found["sum"] = start + written, chunk[written], sums[start + written]
+            yield found.tobytes()
+
+    return write_synced(path, entries())
 
 
 def load_map(path: Path, saved: SavedMap, *, rows: int) -> tuple[Codes, Sums]:
@@ -157,39 +163,16 @@ def load_map(path: Path, saved: SavedMap, *, rows: int) -> tuple[Codes, Sums]:
     """
     if not path.is_file() or checksum_of(path) != saved.crc32:
         raise Damaged(f"{path} is missing or damaged, its checksum does not match: {REMEDY}")
+    codes, sums = empty_map(rows)
     with path.open("rb") as file:
-        if not _in_entries(rows, saved.touched):
-            return np.fromfile(file, "<i4", rows), np.fromfile(file, "<u2", rows)
-        codes, sums = empty_map(rows)
-        for start in range(0, saved.touched, _CHUNK):
-            entries = np.fromfile(file, _ENTRY, min(_CHUNK, saved.touched - start))
-            codes[entries["row"]], sums[entries["row"]] = entries["code"], entries["sum"]
+        while (found := np.fromfile(file, _ENTRY, _CHUNK)).size:
+            codes[found["row"]], sums[found["row"]] = found["code"], found["sum"]
     return codes, sums
 
 
 def empty_map(rows: int) -> tuple[Codes, Sums]:
     """Codes and checksums of rows that were never written. Pages of zeros take no memory before they are written."""
     return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.uint16)
-
-
-def _in_entries(rows: int, touched: int) -> bool:
-    """Whether only the written rows are in a map."""
-    return touched * _ENTRY.itemsize < rows * (_ENTRY["code"].itemsize + SUM_BYTES)
-
-
-def _parts(codes: Callable[[int, int], Codes], sums: Sums, *, in_entries: bool) -> Iterator[bytes]:
-    for start in range(0, sums.size, _CHUNK):
-        chunk = np.abs(codes(start, min(start + _CHUNK, sums.size)))
-        if not in_entries:
-            yield chunk.astype("<i4").tobytes()
-            continue
-        written = np.flatnonzero(chunk)
-        entries = np.empty(written.size, _ENTRY)
-        entries["row"], entries["code"], entries["sum"] = start + written, chunk[written], sums[start + written]
-        yield entries.tobytes()
-    if not in_entries:
-        for start in range(0, sums.size, _CHUNK):
-            yield sums[start : start + _CHUNK].astype("<u2").tobytes()
 
 
 class Commits:

@@ -47,8 +47,8 @@ class FileTier(SlowTier):
     does the row move there. So after a crash of the process the directory opens as it was at the last commit, and a
     write that fails changes nothing. After a crash of the machine too, if the drive writes each block wholly or not at
     all: the records of a block may be of the last commit and of later. Where it does not, and wherever else a record
-    was changed, its checksum tells, and the row is refused. Log and map of the largest commit take at most
-    `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows rewritten.
+    was changed, its checksum tells, and the row is refused. The log takes at most `1 / (1 - SPARE)` times the space of
+    the written rows, and between two commits once more that of the rows rewritten.
 
     A level of RAM between the slots and the file is exclusive: a row enters it when it leaves the slots, and leaves it
     when a batch that trains takes it back, for then the slots have the only copy that counts. A row that loses its
@@ -227,12 +227,10 @@ class FileTier(SlowTier):
                 # the kernel reports a lost page once, and then takes the file for sound
                 self._lost = True
                 raise
-            # counted here: counted along with writes, it would differ after one that was interrupted
-            touched = int(np.count_nonzero(self._codes))
-            crc = save_map(self._map_of(number), self._file_codes, self._sums, touched=touched)
+            crc = save_map(self._map_of(number), self._file_codes, self._sums)
             sync_directory(self._directory)
             self._saved = number
-            return SavedMap(number=number, positions=self._positions.end, touched=touched, crc32=crc)
+            return SavedMap(number=number, positions=self._positions.end, crc32=crc)
 
     def memory(self) -> Mapping[tuple[Tier, MemoryUse], int]:
         weights = self.layout.weight_bytes

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from systems.freq_cache.compiled import compiled
-from systems.freq_cache.tiers.blocks import STAGING_BYTES, Bytes, Ints, Lane, open_blocks
+from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Bytes, Ints, Lane
 from systems.freq_cache.tiers.commits import REMEDY, Damaged, Sums
 
 _KEPT = np.uint64(48)
@@ -40,7 +40,7 @@ class RowFile:
         self._name_of = name_of
         self._record_bytes = record_bytes
         self._factors = _factors(record_bytes // 4)
-        self._blocks = open_blocks(path)
+        self._blocks = Blocks(path)
         self.direct = self._blocks.direct
 
     @property

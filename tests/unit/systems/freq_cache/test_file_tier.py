@@ -226,8 +226,8 @@ def test_directory_of_another_version_is_refused(tier: KeptTier, tmp_path: Path)
     tier.commit({})
     tier.close()
     path = tmp_path / "tier" / "commits"
-    path.write_text(path.read_text().replace('"version": 4', '"version": 9'))
-    with pytest.raises(ValueError, match="is of version 9, this code reads 4"):
+    path.write_text(path.read_text().replace('"version": 5', '"version": 9'))
+    with pytest.raises(ValueError, match="is of version 9, this code reads 5"):
         opened(tmp_path / "tier")
 
 

@@ -1,29 +1,29 @@
 """Records in a file, past the page cache and through it."""
 
 import errno
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from systems.freq_cache.tiers import row_file
-from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Ints, Lane, open_blocks
+from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Ints, Lane
 from systems.freq_cache.tiers.row_file import RowFile
 
 
 @pytest.mark.parametrize(
-    ("way", "record_bytes"), [*((open_blocks, size) for size in (20, 512, 516, 4096 + 8)), (Blocks, 516)]
+    ("direct", "record_bytes"), [*((True, size) for size in (20, 512, 516, 4096 + 8)), (False, 516)]
 )
 def test_records_are_read_as_they_were_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], Blocks], record_bytes: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, record_bytes: int
 ) -> None:
-    monkeypatch.setattr(row_file, "open_blocks", way)
+    monkeypatch.setattr(row_file, "Blocks", partial(Blocks, direct=direct))
     random = np.random.default_rng(record_bytes)
     count = 2 * STAGING_BYTES // record_bytes + 7  # more than the buffer holds at a time
     kept = random.integers(0, 256, (count, record_bytes), np.uint8)
     file = RowFile(tmp_path / "rows.bin", record_bytes=record_bytes)
-    assert way is open_blocks or file._blocks.block_bytes == 1
+    assert direct or file._blocks.block_bytes == 1
     half = count // 2
     sums = np.concatenate([file.append(0, kept[:half]), file.append(half, kept[half:])])
     for _ in range(3):
