@@ -1,8 +1,7 @@
 """A collection's arguments: validation, and conversion of torch's optimizers."""
 
 import math
-import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -13,7 +12,7 @@ from torchrec import EmbeddingBagConfig
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.freq_cache import sizing
-from systems.freq_cache.sizing import CacheSpec, check_type
+from systems.freq_cache.sizing import CacheSpec
 from systems.spec import (
     Budget,
     CacheRatio,
@@ -30,23 +29,6 @@ POLICIES = ("static", "lfu", "lru")
 COPY_ENGINES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
-_MOST_IDS = 1 << 30
-
-
-def tables_of(tables: Sequence[EmbeddingBagConfig]) -> tuple[EmbeddingBagConfig, ...]:
-    """The tables; one without features serves the feature of its own name, as in torchrec.
-
-    Raises:
-        TypeError, ValueError: they are no tables, or have no whole number of rows or columns.
-    """
-    if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
-        raise TypeError("tables are a list of EmbeddingBagConfig")
-    for table in tables:
-        for field in ("num_embeddings", "embedding_dim"):
-            size = getattr(table, field)
-            if not isinstance(size, numbers.Integral) or size < 1:
-                raise ValueError(f"table {table.name}: {field} is a whole number from 1 on, not {size!r}")
-    return tuple(table if table.feature_names else replace(table, feature_names=[table.name]) for table in tables)
 
 
 def usual_look_ahead(device: torch.device | str) -> int:
@@ -54,45 +36,34 @@ def usual_look_ahead(device: torch.device | str) -> int:
     return _LOOK_AHEAD_ON_CUDA if torch.device(device).type == "cuda" else 0
 
 
-def budget_of(**given: float | None) -> Budget:
-    """The one budget that is given, of `cache_ratio`, `device_bytes` and `host_bytes`.
+def budget_of(*, cache_ratio: float | None, device_bytes: int | None, host_bytes: int | None) -> Budget:
+    """The one budget that is given.
 
     Raises:
-        TypeError: it is no number.
         ValueError: there is not exactly one.
     """
-    budgets = [(name, value) for name, value in given.items() if value is not None]
+    budgets: list[Budget] = []
+    if cache_ratio is not None:
+        budgets.append(CacheRatio(ratio=cache_ratio))
+    if device_bytes is not None:
+        budgets.append(DeviceBytes(total_bytes=device_bytes))
+    if host_bytes is not None:
+        budgets.append(HostBytes(total_bytes=host_bytes))
     if len(budgets) != 1:
         raise ValueError("give cache_ratio, device_bytes or host_bytes, one of them")
-    ((name, value),) = budgets
-    if name == "cache_ratio":
-        check_type(name, value, numbers.Real, "a number")
-        return CacheRatio(ratio=value)
-    check_type(name, value, numbers.Integral, "a whole number")
-    return DeviceBytes(total_bytes=int(value)) if name == "device_bytes" else HostBytes(total_bytes=int(value))
+    return budgets[0]
 
 
 def refusals(spec: CacheSpec) -> Iterator[str]:
     """Reasons why no cache can be built from a spec, with what to change."""
-    yield from _outside(spec)
-    yield from _not_together(spec)
-
-
-def _outside(spec: CacheSpec) -> Iterator[str]:
-    """Arguments that are outside of what they may be."""
-    look_ahead, lookups = spec.look_ahead, spec.lookups_per_backward
     for name, known in (("policy", POLICIES), ("copy_engine", COPY_ENGINES), ("slow_rows", (*sizing.SLOW_ROWS,))):
         if isinstance(given := getattr(spec, name), str) and given not in known:
             yield f"{name} '{given}' is none of {', '.join(known)}"
-    if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
-        yield f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}"
-    if lookups < 1:
-        yield f"lookups_per_backward of {lookups} is less than 1"
-    if not 0 <= spec.batch_lookups * lookups <= _MOST_IDS:
-        yield (
-            f"batch_lookups of {spec.batch_lookups:,} with lookups_per_backward of {lookups:,} is outside 0 to "
-            f"{_MOST_IDS:,} ids"
-        )
+    if not 0 <= spec.look_ahead <= MOST_LOOK_AHEAD:
+        yield f"look_ahead of {spec.look_ahead} is outside 0 to {MOST_LOOK_AHEAD}"
+    for name, least in (("lookups_per_backward", 1), ("batch_lookups", 0), ("ram_bytes", 0)):
+        if getattr(spec, name) < least:
+            yield f"{name} of {getattr(spec, name)} is less than {least}"
     if spec.device.type == "meta":
         yield (
             "rows are no parameters that another device could take over later: give the device that looks them up, "
@@ -103,8 +74,7 @@ def _outside(spec: CacheSpec) -> Iterator[str]:
             yield f"{argument} names no table of the collection: {', '.join(unknown)}"
     if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
         yield f"cache_rows must be at least 1: {', '.join(empty)}"
-    if spec.ram_bytes < 0:
-        yield "ram_bytes is a number of bytes, 0 or more"
+    yield from _not_together(spec)
 
 
 def _not_together(spec: CacheSpec) -> Iterator[str]:
@@ -135,19 +105,14 @@ def check_frequencies(spec: CacheSpec) -> None:
     Raises:
         ValueError: the message names the table.
     """
-    if spec.policy != "static" or spec.frequencies is None:
-        return
-    for table in spec.tables:
-        found = spec.frequencies.get(table.name)
-        if found is None:
-            raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {table.name}")
+    known = spec.frequencies or {}
+    for table in spec.tables if spec.policy == "static" else ():
+        found = known.get(table.name, torch.empty(0))
         if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
             raise ValueError(
-                f"frequencies of table {table.name} are {found.dtype} {list(found.shape)}: give int64 "
-                f"[{table.num_embeddings}], the accesses of every row"
+                f"policy=static ranks rows by frequency: give the accesses of every row of table {table.name}, int64 "
+                f"[{table.num_embeddings}], not {found.dtype} {list(found.shape)}"
             )
-        if found.numel() and int(found.min()) < 0:
-            raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
 
 
 Values = Mapping[str, float]

@@ -26,7 +26,7 @@ from systems.freq_cache.cache.policy import Policy
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.sizing import CacheSpec, build_cache, check_type, contents_of
+from systems.freq_cache.sizing import CacheSpec, build_cache, contents_of
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.spec import SparseOptimizer, SystemSpec
@@ -71,13 +71,13 @@ class CachedTables(EmbeddingSystem):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
-        check_type("pinned", pinned, bool, "True or False")
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
         self._build(
             CacheSpec(
-                tables=arguments.tables_of(tables),
+                # one without features serves the feature of its own name, as in torchrec
+                tables=tuple(replace(table, feature_names=table.feature_names or [table.name]) for table in tables),
                 optimizer=sparse_optimizer(optimizer, shared),
                 table_optimizers={name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in single.items()},
                 device=torch.device(device),
@@ -119,15 +119,9 @@ class CachedTables(EmbeddingSystem):
             # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
                 for number, group in enumerate(groups):
-                    cache = build_cache(
-                        spec,
-                        group,
-                        number=number,
-                        commits=self._commits,
-                        transfer=transfer,
-                        writing=writing,
+                    caches.append(
+                        build_cache(spec, group, number, commits=self._commits, transfer=transfer, writing=writing)
                     )
-                    caches.append(cache)
             if self._commits is not None:
                 self.fused_optimizer.restore(self._commits.extra.get("hyper", {}))
                 for cache, steps in zip(caches, self._commits.extra.get("steps", []), strict=False):
@@ -136,10 +130,9 @@ class CachedTables(EmbeddingSystem):
             self.close()
             raise
         self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
-        split = partial(parts_on_host, self._groups, transfer)
         self._pipeline = Pipeline(
             caches,
-            split=split,
+            split=partial(parts_on_host, self._groups, transfer),
             look_ahead=look_ahead,
             lookups_per_backward=spec.lookups_per_backward,
             planning=planning,

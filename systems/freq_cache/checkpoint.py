@@ -5,7 +5,7 @@ A failed save leaves the last one.
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import ReadItem, TensorWriteData, WriteItem, WriteItemType
-from torchrec import EmbeddingBagConfig
 
 from systems.answers import Rows
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.tiers.commits import (
+    JSON,
     Damaged,
     checksum_of,
     read_manifest,
@@ -34,7 +34,7 @@ from systems.freq_cache.tiers.layout import RowLayout
 from systems.spec import check_hyper_parameters
 
 MANIFEST = "manifest.json"
-_VERSION = 2
+_VERSION = 3
 _REMEDY = "take an older checkpoint"
 _CHUNK_ROWS = 1 << 18
 
@@ -42,7 +42,8 @@ _CHUNK_ROWS = 1 << 18
 def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> None:
     """Write the rows of all tables, with their optimizer state, as the slow tiers have them.
 
-    The manifest is replaced last and names the files it belongs to: until then the directory holds what it held before.
+    A table's file has its records, and behind them what the policy has learnt of its rows. The manifest is replaced
+    last and names the files it belongs to: until then the directory holds what it held before.
 
     Args:
         directory: Made if it does not exist.
@@ -56,37 +57,20 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     mark = uuid.uuid4().hex[:12]
     written: list[Path] = []
     tables: dict[str, Any] = {}
-
-    def write(file: str, parts: Iterable[bytes | memoryview]) -> int:
-        written.append(directory / file)
-        return write_synced(written[-1], parts)
-
     try:
         for at, (name, cache) in enumerate(caches.items()):
-            table, policy, file = cache.tables[name], cache.planner.policy, f"table_{at}.{mark}"
-            tables[name] = {
-                **_shape(table, _layout(cache)),
-                "rows_file": f"{file}.rows",
-                "rows_crc32": write(f"{file}.rows", _records(cache, table)),
-                "steps": cache.pool.steps,
-            }
-            if policy.state is not None:
-                start = cache.start_of(name)
-                part = np.ascontiguousarray(policy.state[start : start + table.num_embeddings])
-                tables[name]["policy"] = {
-                    "name": type(policy).__name__,
-                    "file": f"{file}.policy",
-                    "crc32": write(f"{file}.policy", [part.view(np.uint8).data]),
-                }
+            written.append(directory / f"table_{at}.{mark}")
+            crc = write_synced(written[-1], _content(cache, name))
+            own = {"file": written[-1].name, "crc32": crc, "steps": cache.pool.steps, "policy": _policy(cache)}
+            tables[name] = _shape(cache, name) | own
         write_manifest(directory / MANIFEST, {"version": _VERSION, "hyper": dict(hyper), "tables": tables})
     except BaseException:
         for path in written:
             path.unlink(missing_ok=True)
         raise
     sync_directory(directory)
-    keep = {path.name for path in written}
-    for old in directory.glob("table_*.*.*"):
-        if old.name not in keep:
+    for old in directory.glob("table_*.*"):
+        if old not in written:
             old.unlink(missing_ok=True)
 
 
@@ -105,7 +89,7 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent} holds no checkpoint: there is no {MANIFEST} in it")
     manifest = read_manifest(path, version=_VERSION, remedy=_REMEDY)
-    tables, saved = manifest["tables"], manifest["hyper"]
+    tables, saved = manifest["tables"], cast(dict[str, float], manifest["hyper"])
     if set(tables) != set(caches):
         different = ", ".join(sorted(set(tables) ^ set(caches)))
         raise ValueError(
@@ -119,44 +103,57 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     for name, value in saved.items():
         check_hyper_parameters({name.rpartition(".")[2]: value})
     for name, cache in caches.items():
-        entry, layout = tables[name], _layout(cache)
-        wanted = _shape(cache.tables[name], layout)
-        found = {key: entry.get(key) for key in wanted}
+        wanted = _shape(cache, name)
+        found = {key: tables[name].get(key) for key in wanted}
         if found != wanted:
             raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
-        _check(_inside(path, entry["rows_file"]), entry["rows_crc32"], entry["rows"] * layout.record_bytes)
-        if "policy" in entry:
-            learnt = _learnt(cache, entry)
-            size = None if learnt is None else entry["rows"] * learnt.itemsize
-            _check(_inside(path, entry["policy"]["file"]), entry["policy"]["crc32"], size)
+        _check(path, tables[name], _layout(cache).record_bytes)
     with ExitStack() as overwriting:
         for cache in caches.values():
             overwriting.enter_context(cache.overwriting(0, cache.tier.rows))
         for name, cache in caches.items():
-            entry, layout, done = tables[name], _layout(cache), 0
-            for records in _read(directory / entry["rows_file"], layout):
-                cache.load(name, done, cache.tier.layout.repacked(records, layout))
-                done += records.shape[0]
-            if done != entry["rows"]:
-                raise Damaged(f"{directory / entry['rows_file']} was cut while it was read: load it again")
-            cache.pool.steps = entry["steps"]
-            learnt, start = _learnt(cache, entry), cache.start_of(name)
-            if learnt is not None:
-                learnt[start : start + done] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
-    return cast(dict[str, float], saved)
+            _load_table(directory / tables[name]["file"], cache, name, tables[name])
+    return saved
 
 
-def _inside(manifest: Path, file: str) -> Path:
-    """A file that a manifest names, beside it."""
-    if not re.fullmatch(r"table_\d+\.[0-9a-f]+\.(rows|policy)", file):
-        raise Damaged(f"{manifest} names {file}, which no save has written: take another checkpoint")
-    return manifest.with_name(file)
+def _load_table(path: Path, cache: Cache, table: str, entry: Mapping[str, Any]) -> None:
+    layout, learnt = _layout(cache), _learnt(cache, table)
+    with path.open("rb") as file:
+        for start in range(0, entry["rows"], _CHUNK_ROWS):
+            size = min(_CHUNK_ROWS, entry["rows"] - start) * layout.record_bytes
+            data = torch.from_numpy(np.fromfile(file, np.uint8, size))
+            if data.numel() < size:
+                raise Damaged(f"{path} was cut while it was read: load it again")
+            records = data.view(layout.element).view(-1, layout.width)
+            cache.load(table, start, cache.tier.layout.repacked(records, layout))
+        if entry["policy"] == _policy(cache):
+            learnt[:] = np.fromfile(file, learnt.dtype, learnt.size)
+    cache.pool.steps = entry["steps"]
 
 
-def _learnt(cache: Cache, entry: Mapping[str, Any]) -> NDArray[Any] | None:
-    """Statistics array of a cache's policy, to load into, if the checkpoint is of the same policy; else None."""
+def _check(manifest: Path, entry: Mapping[str, Any], record_bytes: int) -> None:
+    """Refuse a table's file that is not what was written, and one that is not beside the manifest."""
+    if not re.fullmatch(r"table_\d+\.[0-9a-f]+", entry["file"]):
+        raise Damaged(f"{manifest} names {entry['file']}, which no save has written: take another checkpoint")
+    path, size = manifest.with_name(entry["file"]), entry["rows"] * (record_bytes + entry["policy"][1])
+    if not path.is_file():
+        raise Damaged(f"{path} is missing, or no file: {_REMEDY}")
+    if path.stat().st_size != size:
+        raise Damaged(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: {_REMEDY}")
+    if checksum_of(path) != entry["crc32"]:
+        raise Damaged(f"{path} is damaged, its checksum does not match: {_REMEDY}")
+
+
+def _learnt(cache: Cache, table: str) -> NDArray[Any]:
+    """What the policy has learnt of a table's rows, a view; empty where it learns nothing."""
+    state, start = cache.planner.policy.state, cache.start_of(table)
+    return np.empty(0, np.uint8) if state is None else state[start : start + cache.tables[table].num_embeddings]
+
+
+def _policy(cache: Cache) -> list[JSON]:
+    """Name of the policy, and bytes that it has learnt of a row."""
     policy = cache.planner.policy
-    return policy.state if entry.get("policy", {}).get("name") == type(policy).__name__ else None
+    return [type(policy).__name__, 0 if policy.state is None else policy.state.itemsize]
 
 
 def _layout(cache: Cache) -> RowLayout:
@@ -164,39 +161,23 @@ def _layout(cache: Cache) -> RowLayout:
     return replace(cache.tier.layout, dtype=cache.pool.weights.dtype)
 
 
-def _shape(table: EmbeddingBagConfig, layout: RowLayout) -> dict[str, Any]:
+def _shape(cache: Cache, table: str) -> dict[str, Any]:
     """Properties of a table that must match for its rows to be loaded."""
-    return {
-        "rows": table.num_embeddings,
-        "dim": layout.dim,
-        "dtype": str(layout.dtype).removeprefix("torch."),
-        "state": dict(layout.state),
-    }
+    layout, rows = _layout(cache), cache.tables[table].num_embeddings
+    dtype = str(layout.dtype).removeprefix("torch.")
+    return {"rows": rows, "dim": layout.dim, "dtype": dtype, "state": dict(layout.state)}
 
 
-def _records(cache: Cache, table: EmbeddingBagConfig) -> Iterator[memoryview]:
-    first = cache.start_of(table.name)
-    for start in range(0, table.num_embeddings, _CHUNK_ROWS):
-        rows = torch.arange(first + start, first + min(start + _CHUNK_ROWS, table.num_embeddings))
+def _content(cache: Cache, table: str) -> Iterator[memoryview]:
+    """The content of a table's file, in parts."""
+    first, stop = cache.start_of(table), cache.start_of(table) + cache.tables[table].num_embeddings
+    for start in range(first, stop, _CHUNK_ROWS):
+        rows = torch.arange(start, min(start + _CHUNK_ROWS, stop))
         records = cache.tier.layout.empty(rows.numel())
         cache.tier.read(rows, records)
         records = _layout(cache).repacked(records, cache.tier.layout)
         yield records.view(torch.uint8).numpy().reshape(-1).data
-
-
-def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
-    with path.open("rb") as file:
-        while data := file.read(_CHUNK_ROWS * layout.record_bytes):
-            yield torch.frombuffer(bytearray(data), dtype=layout.element).view(-1, layout.width)
-
-
-def _check(path: Path, checksum: int, size: int | None) -> None:
-    if not path.is_file():
-        raise Damaged(f"{path} is missing, or no file: {_REMEDY}")
-    if size is not None and path.stat().st_size != size:
-        raise Damaged(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: {_REMEDY}")
-    if checksum_of(path) != checksum:
-        raise Damaged(f"{path} is damaged, its checksum does not match: {_REMEDY}")
+    yield np.ascontiguousarray(_learnt(cache, table)).view(np.uint8).data
 
 
 _CHUNK_BYTES = 32 << 20

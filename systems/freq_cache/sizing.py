@@ -1,6 +1,5 @@
 """A collection's spec with its options; the slots that fit its budget and their bytes; caches built from it."""
 
-import numbers
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -50,18 +49,7 @@ SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 _INITIAL_BYTES = 8 << 20
 """Bytes of initial rows per write to the tier: few enough that the same memory is reused without page faults."""
 
-_WHOLE = numbers.Integral, "a whole number"
 _TEXT_OPTIONS = ("policy", "tier", "copy_engine", "slow_rows")
-
-
-def check_type(name: str, value: object, types: Any, words: str) -> None:  # noqa: ANN401 - as `isinstance` takes them
-    """Refuse an argument of a wrong type; no flag is a number.
-
-    Raises:
-        TypeError: the message names the argument.
-    """
-    if isinstance(value, bool) != (types is bool) or not isinstance(value, types):
-        raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +59,6 @@ class CacheSpec(SystemSpec):
     Attributes:
         tier: `host`, `pinned` or `file`.
         directory: Directory of the rows of tier `file`.
-
-    Raises:
-        TypeError: an option has a wrong type; the message names the argument.
     """
 
     policy: str | Callable[[int], Policy] = "lfu"
@@ -86,16 +71,6 @@ class CacheSpec(SystemSpec):
     directory: Path | None = None
     ram_bytes: int = 0
     seed: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("look_ahead", "lookups_per_backward", "batch_lookups", "ram_bytes"):
-            check_type(name, getattr(self, name), *_WHOLE)
-        if self.seed is not None:
-            check_type("seed", self.seed, *_WHOLE)
-        words = "the name of a policy, or what makes one from a number of rows"
-        check_type("policy", self.policy, (str, Callable), words)
-        check_type("is_weighted", self.weighted, bool, "True or False")
 
     @classmethod
     def of(cls, spec: SystemSpec) -> "CacheSpec":
@@ -242,31 +217,15 @@ def _own_slots(spec: CacheSpec, group: Group) -> int | None:
 
 
 def build_cache(
-    spec: CacheSpec,
-    group: Group,
-    *,
-    number: int,
-    commits: Commits | None,
-    transfer: Transfer,
-    writing: Worker | None,
+    spec: CacheSpec, group: Group, number: int, *, commits: Commits | None, transfer: Transfer, writing: Worker | None
 ) -> Cache:
-    """The cache of a group of tables.
-
-    Args:
-        spec: The collection's spec.
-        group: The tables.
-        number: Number of the cache.
-        commits: Commits of the directory of the rows, if they are on disk.
-        transfer: Shared by all caches.
-        writing: The thread that writes rows back; None: the thread that moves them.
-    """
-    first = group.tables[0]
+    """The cache of a group of tables, of this number in the collection. `commits`: of the directory of its rows."""
     slots, together = slots_of(spec, group), spec.lookups_per_backward
+    optimizer = spec.optimizer_of(group.tables[0])
     policy = _policy(spec, group)
     tier = _tier(spec, group, policy, commits, number)
 
     def make_pool(slots: int) -> SlotTable:
-        optimizer = spec.optimizer_of(first)
         return SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
 
     try:

@@ -34,9 +34,9 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def file_of(saved: Path, entry: str) -> Path:
-    shops = json.loads((saved / "manifest.json").read_text())["tables"]["shops"]
-    return saved / (shops["rows_file"] if entry == "rows" else shops["policy"]["file"])
+def entry_of(saved: Path) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads((saved / "manifest.json").read_text())["tables"]["shops"]
+    return entry
 
 
 def assert_refused(saved: Path, error: type[Exception], file: Path, remedy: str, **choices: Any) -> None:
@@ -49,12 +49,22 @@ def assert_refused(saved: Path, error: type[Exception], file: Path, remedy: str,
     assert_same(snapshot(collection), before)
 
 
-@pytest.mark.parametrize("entry", ["rows", "policy"])
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 60)])
-def test_damaged_checkpoint_is_refused(saved: Path, entry: str, damage: Callable[[Path], object]) -> None:
-    file = file_of(saved, entry)
+@pytest.mark.parametrize(
+    ("damage", "remedy"),
+    [
+        (Path.unlink, "is missing, or no file: take an older checkpoint"),
+        (lambda path: os.truncate(path, 60), "take an older checkpoint"),
+        # what is learnt is cut, with a checksum that somebody else could write; a pipe is not waited for
+        (lambda path: os.truncate(path, path.stat().st_size - 2), "has 3,398 bytes, not 3,400"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "is missing, or no file"),
+    ],
+)
+def test_damaged_checkpoint_is_refused(saved: Path, damage: Callable[[Path], object], remedy: str) -> None:
+    file = saved / entry_of(saved)["file"]
     damage(file)
-    assert_refused(saved, ValueError, file, "take an older checkpoint")
+    if file.is_file():
+        signed(saved, crc32=zlib.crc32(file.read_bytes()))
+    assert_refused(saved, ValueError, file, remedy)
 
 
 @pytest.mark.parametrize("damage", [lambda path: os.truncate(path, 60), lambda path: path.write_text("[]")])
@@ -69,8 +79,8 @@ def test_directory_without_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_checkpoint_of_a_newer_version_is_refused(saved: Path) -> None:
     manifest = saved / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 3'))
-    assert_refused(saved, ValueError, manifest, "of version 3, this code reads 2")
+    manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 4'))
+    assert_refused(saved, ValueError, manifest, "of version 4, this code reads 3")
 
 
 @pytest.mark.parametrize(
@@ -112,44 +122,20 @@ def test_any_byte_of_a_checkpoint_that_changes_is_told_or_of_no_weight(saved: Pa
         file.write_bytes(sound)
 
 
-def signed(manifest: dict[str, Any]) -> str:
-    """A manifest with its checksum, as somebody else could write it."""
-    return json.dumps({**manifest, "crc32": commits._checksum(manifest)})
-
-
-@pytest.mark.parametrize(
-    "file", ["../elsewhere", "/etc/hostname", "table_0.abc.rows/../../elsewhere", "", "table_1.rows"]
-)
-@pytest.mark.parametrize("entry", ["rows", "policy"])
-def test_manifest_that_names_a_file_elsewhere_is_refused(saved: Path, entry: str, file: str) -> None:
+def signed(saved: Path, **entry: Any) -> None:
+    """Change the manifest's entry of a table, and its checksum with it, as somebody else could."""
     path = saved / "manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["crc32"]
-    shops = manifest["tables"]["shops"]
-    if entry == "rows":
-        (saved / shops["rows_file"]).rename(saved.parent / "elsewhere")
-        shops["rows_file"] = file
-    else:
-        shops["policy"]["file"] = file
-    path.write_text(signed(manifest))
-    assert_refused(saved, ValueError, path, "which no save has written: take another checkpoint")
+    manifest["tables"]["shops"] |= entry
+    path.write_text(json.dumps({**manifest, "crc32": commits._checksum(manifest)}))
 
 
-def test_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(saved: Path) -> None:
-    file = file_of(saved, "rows")
-    file.unlink()
-    os.mkfifo(file)
-    assert_refused(saved, ValueError, file, "is missing, or no file")
-
-
-def test_policy_file_that_is_too_short_is_refused_before_any_row_is_overwritten(saved: Path) -> None:
-    file, path = file_of(saved, "policy"), saved / "manifest.json"
-    file.write_bytes(file.read_bytes()[:-2])
-    manifest = json.loads(path.read_text())
-    del manifest["crc32"]
-    manifest["tables"]["shops"]["policy"]["crc32"] = zlib.crc32(file.read_bytes())
-    path.write_text(signed(manifest))
-    assert_refused(saved, ValueError, file, "has 198 bytes, not 200")
+@pytest.mark.parametrize("file", ["../elsewhere", "/etc/hostname", "table_0.abc/../../elsewhere", "", "table_1"])
+def test_manifest_that_names_a_file_elsewhere_is_refused(saved: Path, file: str) -> None:
+    (saved / entry_of(saved)["file"]).rename(saved.parent / "elsewhere")
+    signed(saved, file=file)
+    assert_refused(saved, ValueError, saved / "manifest.json", "which no save has written: take another checkpoint")
 
 
 @pytest.mark.parametrize("directory", [False, True])
@@ -235,8 +221,8 @@ def test_number_of_commits_that_is_damaged_is_refused(tmp_path: Path) -> None:
         built(directory=tmp_path)
 
 
-STEPS_OF_SAVE = ["fsync"] * 5 + ["replace", "fsync"]
-"""Rows and policy of two tables, the manifest, which takes its place, and the directory."""
+STEPS_OF_SAVE = ["fsync"] * 3 + ["replace", "fsync"]
+"""Two tables, the manifest, which takes its place, and the directory."""
 
 
 def save_until_killed(directory: Path, moment: int, parent: Connection) -> None:
@@ -280,4 +266,4 @@ def test_next_save_clears_away_what_a_killed_one_left(tmp_path: Path) -> None:
         pass
     collection.save(tmp_path)
     tables = json.loads((tmp_path / "manifest.json").read_text())["tables"].values()
-    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *(entry["rows_file"] for entry in tables)}
+    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *(entry["file"] for entry in tables)}

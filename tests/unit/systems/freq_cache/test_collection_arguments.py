@@ -52,10 +52,7 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
         ({"copy_engine": "device"}, r"pin them \(tier=pinned\)"),
         ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
-        ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
-        ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
-        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
-        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
+        ({"batch_lookups": -1}, "batch_lookups of -1 is less than 0"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:
@@ -63,37 +60,17 @@ def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], 
         built(**choices)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("cache_ratio", "0.1"),
-        ("look_ahead", "2"),
-        ("look_ahead", True),
-        ("batch_lookups", None),
-        ("policy", 3),
-        ("seed", 0.5),
-        ("is_weighted", "no"),
-        ("policy", lambda _: None),
-    ],
-)
-def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
-    with pytest.raises(TypeError, match=f"{argument} is "):
-        built(**{argument: value})
+@pytest.mark.parametrize("argument", [{"look_ahead": "2"}, {"policy": lambda _: None}])
+def test_argument_of_another_type_is_refused(argument: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        built(**argument)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"shops": torch.arange(99)},
-        {"shops": torch.arange(101)},
-        {"shops": torch.arange(100) - 1},
-        {},
-    ],
-    ids=["too few", "too many", "negative", "missing"],
-)
-def test_frequencies_that_do_not_fit_a_table_are_refused_by_its_name(wrong: dict[str, Tensor]) -> None:
-    with pytest.raises(ValueError, match="shops"):
-        built(policy="static", frequencies={"users": torch.arange(300), **wrong})
+@pytest.mark.parametrize("wrong", [torch.arange(99), torch.arange(101), torch.arange(100) - 1, torch.zeros(100), None])
+def test_frequencies_that_do_not_fit_a_table_are_refused(wrong: Tensor | None) -> None:
+    given = {"users": torch.arange(300)} | ({} if wrong is None else {"shops": wrong})
+    with pytest.raises(ValueError, match=r"of table shops, int64 \[100\]|cannot be negative"):
+        built(policy="static", frequencies=given)
 
 
 def slots(collection: CachedEmbeddingBagCollection) -> dict[str, int]:
