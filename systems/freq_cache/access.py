@@ -28,7 +28,7 @@ class Access:
     def __init__(self) -> None:
         self.closed = False
         self._process = os.getpid()
-        self._inside: dict[str, tuple[int, FrameType]] = {}
+        self.inside: dict[str, tuple[int, FrameType]] = {}
 
     def check(self) -> None:
         """Refuse a collection that cannot be used here.
@@ -38,7 +38,7 @@ class Access:
         """
         if self.closed:
             raise RuntimeError("the collection was closed: build another one")
-        if os.getpid() != self._process:
+        if not self.in_its_process:
             raise RuntimeError(
                 "the collection was built in another process, and a forked one has neither its threads nor files of "
                 "its own, and torch may hang in it: start processes by spawning, and build another collection there"
@@ -52,13 +52,13 @@ class Access:
         """
         self.check()
         mine = threading.get_ident(), sys._getframe(1)
-        found = self._inside.setdefault("by", mine)
+        found = self.inside.setdefault("by", mine)
         if found is mine:
             return False
         here = found[0] == mine[0]
         stack = _stack(mine[1].f_back if here else sys._current_frames().get(found[0]))
         if found[1] not in stack:  # an interrupt left the mark behind
-            self._inside["by"] = mine
+            self.inside["by"] = mine
             return False
         if not here:
             raise RuntimeError(
@@ -71,10 +71,6 @@ class Access:
                 "or a policy cannot call it. Note there what to do, or raise, and call it from the training loop"
             )
         return True
-
-    def leave(self) -> None:
-        """Remove the mark."""
-        self._inside.clear()
 
     @property
     def in_its_process(self) -> bool:
@@ -94,7 +90,7 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
 def one_at_a_time(
     method: Callable[Concatenate[Any, Arguments], Answer],
 ) -> Callable[Concatenate[Any, Arguments], Answer]:
-    """Decorate a method with `enter` and `leave` of its object's `_access`."""
+    """Decorate a method: it begins with `enter` of its object's `_access`, and its end removes the mark."""
 
     @wraps(method)
     def call(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:  # noqa: ANN401
@@ -106,7 +102,7 @@ def one_at_a_time(
         try:
             return method(self, *arguments, **named)
         finally:
-            self._access.leave()
+            self._access.inside.clear()
 
     return call
 

@@ -43,12 +43,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     """Write the rows of all tables, with their optimizer state, as the slow tiers have them.
 
     A table's file has its records, and behind them what the policy has learnt of its rows. The manifest is replaced
-    last and names the files it belongs to: until then the directory holds what it held before.
-
-    Args:
-        directory: Made if it does not exist.
-        caches: The cache of every table.
-        hyper: Hyper-parameters.
+    last and names the files it belongs to: until then the directory, made if it does not exist, holds what it held.
 
     Raises:
         OSError: the files could not be written; the directory holds what it held before.

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,12 @@ def device_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
 
 def ram_bytes_of(spec: CacheSpec) -> int:
     """Bytes of the level of RAM above a drive, of all caches: as asked for, or what a host budget leaves."""
-    if isinstance(spec.budget, CacheRatio) and spec.budget.ram_ratio and spec.tier == "file":
-        return int(spec.budget.ram_ratio * (slow_bytes(spec) + RamIndex.BYTES * spec.rows))
-    if not isinstance(spec.budget, HostBytes) or spec.budget.device_bytes is None:
-        return spec.ram_bytes
-    left = spec.budget.total_bytes - _beside_ram(spec)
-    return max(0, int(left / (1 + SPARE_HOST_SHARE)))
+    budget = spec.budget
+    if isinstance(budget, CacheRatio) and budget.ram_ratio and spec.tier == "file":
+        return int(budget.ram_ratio * (slow_bytes(spec) + RamIndex.BYTES * spec.rows))
+    if isinstance(budget, HostBytes) and budget.device_bytes is not None:
+        return max(0, int((budget.total_bytes - _beside_ram(spec)) / (1 + SPARE_HOST_SHARE)))
+    return spec.ram_bytes
 
 
 def _beside_ram(spec: CacheSpec) -> int:
@@ -150,8 +151,7 @@ def _slots_in_host(spec: CacheSpec) -> bool:
 def host_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache in memory, with a file tier: slots, index, policy, map of the file, coming batches, staging."""
     index = index_bytes(group.rows, slots) + FILE_ROW_BYTES * group.rows
-    batches = spec.look_ahead + 2
-    window = WINDOW_BYTES * batches * spec.batch_lookups * spec.lookups_per_backward
+    window = WINDOW_BYTES * (spec.look_ahead + 2) * spec.batch_lookups * spec.lookups_per_backward
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
 
 
@@ -186,8 +186,7 @@ def index_bytes(rows: int, slots: int) -> int:
 
 def slots_of(spec: CacheSpec, group: Group) -> int:
     """Number of slots of a cache: its own, or a ratio of its rows, or as many as fit its share of a byte budget."""
-    rows = group.rows
-    own = _own_slots(spec, group)
+    rows, own = group.rows, _own_slots(spec, group)
     if own is not None:
         return own
     if isinstance(spec.budget, CacheRatio):
@@ -249,10 +248,14 @@ def contents_of(spec: CacheSpec, group: Group) -> JSON:
     """Description of a cache's records, tables and initial rows, for `Commits`: see `first_rows_of`."""
     layout = layout_of(spec, group.tables[0])
     tables: list[JSON] = [
-        {"table": table.name, "rows": table.num_embeddings}
-        | ({"seed": None} if spec.seed is None else {"seed": spec.seed, "stream": stream, "between": bounds})
+        {
+            "table": table.name,
+            "rows": table.num_embeddings,
+            "seed": spec.seed,
+            "stream": stream,
+            "between": [table.get_weight_init_min(), table.get_weight_init_max()],
+        }
         for table, stream in zip(group.tables, _streams(spec, group), strict=True)
-        for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
     ]
     return {"dim": layout.dim, "dtype": str(layout.dtype), "state": dict(layout.state), "tables": tables}
 
@@ -260,14 +263,13 @@ def contents_of(spec: CacheSpec, group: Group) -> JSON:
 def _tier(spec: CacheSpec, group: Group, policy: Policy, commits: Commits | None, number: int) -> SlowTier:
     layout, rows = layout_of(spec, group.tables[0]), group.rows
     initialize = first_rows_of(group.tables, seed=spec.seed, streams=_streams(spec, group))
-    if spec.directory is not None and commits is not None:
+    if commits is not None:
         return FileTier(
-            spec.directory / f"cache_{number}",
+            commits,
+            number,
             rows=rows,
             layout=layout,
             initialize=initialize,
-            saved=commits.saved[number],
-            counts=commits.counts,
             name_of=partial(_name_of, group),
             ram_bytes=ram_bytes_of(spec) * rows // spec.rows,
             keys=policy.keys_of_evicted,
@@ -290,11 +292,9 @@ def _streams(spec: CacheSpec, group: Group) -> list[int]:
 
 def _name_of(group: Group, row: int) -> str:
     """Name of a cache's row in messages."""
-    for table in group.tables:
-        if row < table.num_embeddings:
-            break
-        row -= table.num_embeddings
-    return f"row {row} of table {table.name}"
+    ends = [*accumulate(table.num_embeddings for table in group.tables)]
+    table = group.tables[at := bisect_right(ends, row)]
+    return f"row {row - ends[at] + table.num_embeddings} of table {table.name}"
 
 
 def _policy(spec: CacheSpec, group: Group) -> Policy:

@@ -97,14 +97,7 @@ class Tables:
         self._tables = tables
         self._commits = Commits(directory, [str(number) for number in range(len(tables))])
         self.tiers = [
-            FileTier(
-                directory / f"cache_{number}",
-                rows=table.rows,
-                layout=table.layout,
-                saved=self._commits.saved[number],
-                counts=self._commits.counts,
-                ram_bytes=table.ram_bytes,
-            )
+            FileTier(self._commits, number, rows=table.rows, layout=table.layout, ram_bytes=table.ram_bytes)
             for number, table in enumerate(tables)
         ]
 

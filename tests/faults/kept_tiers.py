@@ -14,8 +14,7 @@ class KeptTier(FileTier):
     def __init__(self, directory: Path, **choices: Any) -> None:
         self.commits = Commits(directory, [None])
         try:
-            saved, counts = self.commits.saved[0], self.commits.counts
-            super().__init__(directory / "cache_0", saved=saved, counts=counts, **choices)
+            super().__init__(self.commits, 0, **choices)
         except BaseException:
             self.commits.close()
             raise

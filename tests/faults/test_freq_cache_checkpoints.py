@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.cache.mover import RowMover
+from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.tiers import commits
 from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
@@ -151,7 +151,7 @@ def test_load_that_ends_half_way_is_told_until_rows_are_loaded_whole(
     train(collection, range(10, 13))
     owner, name = {
         "tier": (type(collection.caches[0].tier), "write"),
-        "slots": (RowMover, "fill"),
+        "slots": (Cache, "_fetch"),
         "checkpoint": (np, "fromfile"),
     }[place]
     original, left = getattr(owner, name), iter(range(1))
@@ -190,7 +190,7 @@ def test_rows_that_were_loaded_in_part_are_told_until_the_same_are_loaded(monkey
     train(collection, range(3))
     rows = collection.read_rows("users", torch.arange(100))
     with monkeypatch.context() as patch:
-        patch.setattr(RowMover, "fill", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
+        patch.setattr(Cache, "_fetch", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
         with pytest.raises(OSError, match="gone"):
             collection.load_rows("users", 0, rows)
     collection.load_rows("users", 50, rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +13,16 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.answers import MemoryBreakdown, MemoryUse, Rows, Tier, total_of
 from systems.contract import WorkingSetTooLarge
 from systems.features import Group
-from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, WriteBackFailed, Writer, as_long
+from systems.freq_cache.cache.mover import BatchMover, Planned, WriteBackFailed, Writer, as_long
 from systems.freq_cache.cache.plan import BackwardGroup, CacheCounters, Distinct, Ids, Int32s, OutsideTable, Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.threads import Worker
+
+_CHUNK_BYTES = 8 << 20
+"""Bytes of records per chunk when the cache is filled or flushed."""
 
 
 class Cache:
@@ -41,6 +44,10 @@ class Cache:
         remedy: Text that says how to get a given number of slots; a batch with more distinct rows than slots is refused
             with it. None: such a batch is looked up in a pool of its own.
         lookups_per_backward: Batches that may be in flight at the same time.
+
+    Attributes:
+        bypassing: The plan of the bypassing batch that was looked up and is not finished yet.
+        beside: The pool of bypassing batches, once one was needed.
     """
 
     def __init__(
@@ -69,8 +76,13 @@ class Cache:
         self._hyper: Mapping[str, float] = {}
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self.mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
-        self._rows = RowMover(tier, transfer)
-        self.overflow = Overflow(self.pool, make_pool, self._rows, self.writer, remedy)
+        self._transfer = transfer
+        self._make_pool, self._remedy = make_pool, remedy
+        self._chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
+        self.bypassing: Plan | None = None
+        self.beside: SlotTable | None = None
+        self._trained = False
+        """Whether backward changes the rows of the bypassing batch."""
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
@@ -104,7 +116,7 @@ class Cache:
     def fill(self) -> None:
         """Copy the rows of `choose_first_rows` into their slots, and the next best to RAM, if that is still to do."""
         if self._first is not None:
-            self._rows.fill(self.pool, *self._first)
+            self._fetch(self.pool, *self._first)
             if self.tier.ram_rows:
                 best = self.planner.best(self.planner.slots + self.tier.ram_rows)
                 self.tier.keep(as_long(best[self.planner.slots :]))
@@ -142,9 +154,9 @@ class Cache:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
-            pool = self.overflow.look_up(plan, self.traffic, alone=alone)
+            pool = self._beside_for(plan, alone=alone)
             pool.set_hyper_parameters(self._hyper)
-            slots = self._rows.transfer.to_device(torch.from_numpy(plan.inverse))
+            slots = self._transfer.to_device(torch.from_numpy(plan.inverse))
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
         self._together.looked_up(plan.batch)
         return pooled
@@ -152,17 +164,17 @@ class Cache:
     def infer(self, part: KeyedJaggedTensor) -> Tensor:
         """As `look_up`, for a batch that is not trained: no row moves, nothing is counted.
 
-        No batch may be planned, and no overflow batch may be unfinished.
+        No batch may be planned, and no bypassing batch may be unfinished.
 
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
-        ids, to_device = Ids.of(part, self.feature_starts), self._rows.transfer.to_device
+        ids, to_device = Ids.of(part, self.feature_starts), self._transfer.to_device
         distinct = self.distinct(ids)
         self.fill()
-        pool = self.overflow.hold(distinct.rows, self.planner.slots_of(distinct.rows))
-        if self.overflow.remedy is not None:
-            self.overflow.pool = None  # a budget has room for it in this call alone
+        pool = self._gather(distinct.rows, self.planner.slots_of(distinct.rows))
+        if self._remedy is not None:
+            self.beside = None  # a budget has room for it in this call alone
         slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets)
         return pool.look_up(to_device(slots), to_device(offsets) if ids.offsets.size else None, part.weights_or_none())
 
@@ -172,14 +184,14 @@ class Cache:
         Where the slow tier rounds rows, slots are overwritten with the rounded rows, so that both agree afterwards.
         """
         self.check_whole()
-        self.overflow.finish(self.traffic)
+        self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
-        for start in range(0, rows.size, self._rows.chunk_rows):
-            chunk = slice(start, start + self._rows.chunk_rows)
-            held = self._rows.on_device(slots[chunk])
+        for start in range(0, rows.size, self._chunk_rows):
+            chunk = slice(start, start + self._chunk_rows)
+            held = self._on_device(slots[chunk])
             records = self.pool.records(held)
-            self.tier.write(as_long(rows[chunk]), self._rows.transfer.to_host(records).wait())
+            self.tier.write(as_long(rows[chunk]), self._transfer.to_host(records).wait())
             if self.pool.rounds:
                 self.pool.fill(held, records)
             self.planner.written(slots[chunk])
@@ -189,14 +201,14 @@ class Cache:
 
         After an error the call may be repeated: see `overwriting`.
         """
-        self.overflow.finish(self.traffic)
+        self.finish()
         self.writer.wait()
         first = self.start_of(table) + start
         stop = first + records.shape[0]
         with self.overwriting(first, stop):
             self.tier.write(torch.arange(first, stop), records)
             held, slots = self.planner.held(first, stop)
-            self._rows.fill(self.pool, slots, held)
+            self._fetch(self.pool, slots, held)
             self.planner.written(slots)
 
     @contextmanager
@@ -238,96 +250,86 @@ class Cache:
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
-        apart = 0 if self.overflow.pool is None else sum(self.overflow.pool.nbytes)
+        beside = 0 if self.beside is None else sum(self.beside.nbytes)
         own = {
             (Tier.DEVICE, MemoryUse.ROWS): rows,
             (Tier.DEVICE, MemoryUse.STATE): state,
-            (Tier.DEVICE, MemoryUse.STAGING): apart + self._staging_bytes,
+            (Tier.DEVICE, MemoryUse.STAGING): beside + self._staging_bytes,
             (Tier.HOST, MemoryUse.INDEX): self.planner.index_bytes,
             (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }
         return total_of([own, self.tier.memory()])
 
+    def _fetch(self, pool: SlotTable, slots: NDArray[Any], rows: Int32s) -> None:
+        """Overwrite slots `[n]` of a pool with rows of the slow tier, a chunk at a time."""
+        for start in range(0, rows.size, self._chunk_rows):
+            chunk = slice(start, start + self._chunk_rows)
+            wanted = as_long(rows[chunk])
+            records = self.tier.layout.empty(wanted.numel(), pin=self._transfer.pins)
+            self.tier.read(wanted, records)
+            pool.fill(self._on_device(slots[chunk]), self._transfer.to_device(records))
 
-@dataclass
-class Overflow:
-    """Serves one overflow batch at a time: `look_up` gathers its rows in a pool, `finish` writes them back.
+    def _on_device(self, numbers: NDArray[Any]) -> Tensor:
+        """Row or slot numbers as int64 on the device."""
+        return self._transfer.to_device(as_long(numbers))
 
-    Attributes:
-        slots: The cache's own slots.
-        remedy: Text that says how to get a given number of slots; overflow batches are refused with it. None: served.
-        batch: The plan of the batch that was looked up and is not written back yet.
-        trained: Backward changes the rows of that batch.
-        pool: The pool, once one was needed.
-    """
+    # Batches that bypass the cache, one at a time
 
-    slots: SlotTable
-    make_pool: Callable[[int], SlotTable]
-    mover: RowMover
-    writer: Writer
-    remedy: Callable[[int], str] | None
-    batch: Plan | None = None
-    trained: bool = False
-    pool: SlotTable | None = None
-
-    def hold(self, rows: Int32s, slots: Int32s) -> SlotTable:
+    def _gather(self, rows: Int32s, slots: Int32s) -> SlotTable:
         """A pool in which row `i` of distinct rows is in slot `i`. `slots`: those that they have, below 0 for none."""
-        if self.pool is None or self.pool.slots < rows.size:
-            self.pool = None  # frees the smaller pool before the larger one is made
-            self.pool = self.make_pool(1 << (rows.size - 1).bit_length())
+        if self.beside is None or self.beside.slots < rows.size:
+            self.beside = None  # frees the smaller pool before the larger one is made
+            self.beside = self._make_pool(1 << (rows.size - 1).bit_length())
         held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        self.pool.copy(self.mover.on_device(held), self.slots, self.mover.on_device(slots[held]))
+        self.beside.copy(self._on_device(held), self.pool, self._on_device(slots[held]))
         self.writer.wait()  # for all rows that earlier batches write back
-        self.mover.fill(self.pool, absent, rows[absent])
-        return self.pool
+        self._fetch(self.beside, absent, rows[absent])
+        return self.beside
 
-    def look_up(self, plan: Plan, traffic: CacheCounters, *, alone: bool) -> SlotTable:
-        """A pool that holds the distinct rows of a plan. `alone`: no other batch is in flight.
-
-        Raises:
-            WorkingSetTooLarge: the batch is refused; the message names the remedy.
-        """
-        width, slots = self.mover.tier.layout.dim, f"{self.slots.slots:,}"
-        if not alone or self.remedy is not None:
-            self.writer.moved(plan.batch)
+    def _beside_for(self, plan: Plan, *, alone: bool) -> SlotTable:
+        """A pool that holds the distinct rows of a plan until `finish`. Arguments and errors are those of `look_up`."""
+        width, slots, refusal = self.tier.layout.dim, f"{self.pool.slots:,}", None
         if not alone:
-            raise WorkingSetTooLarge(
+            refusal = (
                 f"the batches that wait for one backward have more distinct rows of width {width} than the cache has "
                 f"slots, {slots}: give it more, or call backward in between"
             )
-        if self.remedy is not None:
-            raise WorkingSetTooLarge(
+        elif self._remedy is not None:
+            refusal = (
                 f"one batch has {plan.unique_ids:,} distinct rows of width {width}, the budget holds {slots}: "
-                f"{self.remedy(plan.unique_ids)}"
+                f"{self._remedy(plan.unique_ids)}"
             )
-        pool = self.hold(plan.rows, plan.slots)
-        pool.steps = self.slots.steps
-        self.batch, self.trained = plan, torch.is_grad_enabled()
-        traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
+        if refusal is not None:
+            self.writer.moved(plan.batch)
+            raise WorkingSetTooLarge(refusal)
+        pool = self._gather(plan.rows, plan.slots)
+        pool.steps = self.pool.steps
+        self.bypassing, self._trained = plan, torch.is_grad_enabled()
+        self.traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
         return pool
 
-    def finish(self, traffic: CacheCounters) -> None:
-        """Write back the rows of the last overflow batch: to their slots if they have some, else to the slow tier.
+    def finish(self) -> None:
+        """Write back the rows of the last bypassing batch: to their slots if they have some, else to the slow tier.
 
         After an error the call may be repeated.
 
         Raises:
             WriteBackFailed: see `Writer.wait`.
         """
-        plan = self.batch
-        if plan is None or self.pool is None:
+        plan = self.bypassing
+        if plan is None or self.beside is None:
             return
-        if self.trained:
+        if self._trained:
             held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
-            self.slots.copy(self.mover.on_device(plan.slots[held]), self.pool, self.mover.on_device(held))
-            leaving = self.mover.transfer.to_host(self.pool.records(self.mover.on_device(absent)))
-            self.slots.steps = self.pool.steps
+            self.pool.copy(self._on_device(plan.slots[held]), self.beside, self._on_device(held))
+            leaving = self._transfer.to_host(self.beside.records(self._on_device(absent)))
+            self.pool.steps = self.beside.steps
             try:
                 self.writer.write(plan.rows[absent], leaving, batch=plan.batch)
             except WriteBackFailed:  # the writer keeps the rows
-                self.batch = None
+                self.bypassing = None
                 self.writer.moved(plan.batch)
                 raise
-            traffic.rows_written_back += absent.size
-        self.batch = None
+            self.traffic.rows_written_back += absent.size
+        self.bypassing = None
         self.writer.moved(plan.batch)

@@ -1,4 +1,4 @@
-"""Moves rows, as records, between the slow tier and slots on the device: for a batch, and for other purposes."""
+"""Moves the rows of a batch, as records, between the slow tier and slots on the device."""
 
 import time
 from collections import deque
@@ -17,7 +17,6 @@ from systems.freq_cache.cache.staging import D2HCopy, EvictStaging, FetchStaging
 from systems.freq_cache.tiers.slow_tier import PinnedTier, SlowTier
 from systems.threads import Task, Worker
 
-_CHUNK_BYTES = 8 << 20
 _MOST_WAITING = 4
 """Maximum batches whose records wait in host memory for write-back."""
 
@@ -313,31 +312,8 @@ class BatchMover:
         order = np.argsort(gone)
         wanted = plan.fetch_rows[leaves]
         found = order[np.minimum(np.searchsorted(gone, wanted, sorter=order), gone.size - 1)]
-        leaves[leaves] = same = gone[found] == wanted  # an overflow batch writes its rows back in `Overflow`
+        leaves[leaves] = same = gone[found] == wanted  # a bypassing batch writes its rows back later
         return leaves, found[same].astype(np.int32)
-
-
-class RowMover:
-    """Copies rows of a slow tier into slots of any pool."""
-
-    def __init__(self, tier: SlowTier, transfer: Transfer) -> None:
-        self.tier = tier
-        self.transfer = transfer
-        self.chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
-        """Rows per chunk when the cache is filled or flushed."""
-
-    def fill(self, pool: SlotTable, slots: NDArray[Any], rows: Int32s) -> None:
-        """Overwrite slots `[n]` with rows of the slow tier, a chunk at a time."""
-        for start in range(0, rows.size, self.chunk_rows):
-            chunk = slice(start, start + self.chunk_rows)
-            wanted = as_long(rows[chunk])
-            records = self.tier.layout.empty(wanted.numel(), pin=self.transfer.pins)
-            self.tier.read(wanted, records)
-            pool.fill(self.on_device(slots[chunk]), self.transfer.to_device(records))
-
-    def on_device(self, numbers: NDArray[Any]) -> Tensor:
-        """Row or slot numbers as int64 on the device."""
-        return self.transfer.to_device(as_long(numbers))
 
 
 def as_long(numbers: NDArray[Any]) -> Tensor:

@@ -187,6 +187,7 @@ class Commits:
             follow from.
 
     Attributes:
+        directory: The same.
         saved: The map of each tier at the last commit; None: there was none.
         extra: What went with that commit.
 
@@ -199,7 +200,7 @@ class Commits:
     """
 
     def __init__(self, directory: Path, contents: Sequence[JSON]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._contents = list(contents)
         with ExitStack() as opened:
             opened.callback(os.close, _locked(directory))
@@ -238,7 +239,7 @@ class Commits:
         Raises:
             OSError: it cannot be said.
         """
-        sync_directory(self._directory)
+        sync_directory(self.directory)
         return bool(self._read()["commit"] == number)
 
     def close(self) -> None:
@@ -246,18 +247,18 @@ class Commits:
         self._opened.close()
 
     def _read(self) -> dict[str, Any]:
-        path = self._directory / _NAME
+        path = self.directory / _NAME
         if path.exists():
             return read_manifest(path, version=_VERSION, remedy="restore the directory from a copy")
-        left = sorted(self._directory.glob("cache_*/map.*"))
+        left = sorted(self.directory.glob("cache_*/map.*"))
         if left:
             raise Damaged(f"{path} is missing, and {left[0]} was committed with it: restore it from a copy")
         return {"commit": 0, "maps": [], "extra": {}}
 
     def _write(self, number: int, maps: Sequence[Mapping[str, int]], extra: Mapping[str, JSON]) -> None:
         content = {"version": _VERSION, "commit": number, "contents": self._contents, "maps": maps, "extra": {**extra}}
-        write_manifest(self._directory / _NAME, content)
-        sync_directory(self._directory)
+        write_manifest(self.directory / _NAME, content)
+        sync_directory(self.directory)
 
 
 def _locked(directory: Path) -> int:

@@ -16,6 +16,7 @@ from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.commits import (
     REMEDY,
     Codes,
+    Commits,
     Damaged,
     SavedMap,
     Sums,
@@ -57,11 +58,10 @@ class FileTier(SlowTier):
     and do not enter.
 
     Args:
-        directory: Made if it does not exist; nobody else may have it.
+        commits: Of the directory in which the tier has its own, `cache_<number>`.
+        number: Its number there.
         rows: 500 million at most.
         layout: Layout of a record.
-        saved: The map of the last commit, with as many rows of the same layout; None: there was none.
-        counts: Whether the commit of a number counts, whose map was saved.
         initialize: First weights of rows, called from any thread; default: zero.
         name_of: A row in words, for messages.
         ram_bytes: Of the level of RAM, for records and the index of their places; 0: there is none.
@@ -79,12 +79,11 @@ class FileTier(SlowTier):
 
     def __init__(
         self,
-        directory: Path,
+        commits: Commits,
+        number: int,
         *,
         rows: int,
         layout: RowLayout,
-        saved: SavedMap | None = None,
-        counts: Callable[[int], bool] = lambda _: False,
         initialize: Initialize | None = None,
         name_of: Callable[[int], str] = "row {}".format,
         ram_bytes: int = 0,
@@ -94,8 +93,8 @@ class FileTier(SlowTier):
         if rows > _MOST_ROWS:
             raise ValueError(f"a file tier holds {_MOST_ROWS:,} rows at most, not {rows:,}: split the tables")
         self._initialize = initialize
-        self._directory = directory
-        self._counts = counts
+        self._commits = commits
+        self._directory = directory = commits.directory / f"cache_{number}"
         self._saved: int | None = None
         """Number of the commit that a map was last saved for, until it is known whether that counts."""
         self._writing = threading.Lock()
@@ -106,6 +105,7 @@ class FileTier(SlowTier):
         if not directory.exists():
             directory.mkdir(parents=True)
             sync_directory(directory.parent)
+        saved = commits.saved[number]
         self._codes, self._sums, self._positions = self._restored(saved)
         if ram_bytes:
             self.ram_rows = max(1, min(rows, ram_bytes // (layout.record_bytes + RamIndex.BYTES)))
@@ -288,7 +288,7 @@ class FileTier(SlowTier):
         """Before a write: if the commit counts that a map was saved for, no position of that may be used."""
         if self._saved is None:
             return
-        if self._counts(self._saved):
+        if self._commits.counts(self._saved):
             with self._moving:  # else a code could come out of the index meanwhile, and keep its sign
                 for start in range(0, self.rows, _CHUNK):
                     chunk = self._codes[start : start + _CHUNK]

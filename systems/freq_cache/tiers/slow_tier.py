@@ -117,6 +117,7 @@ class PinnedTier(HostTier):
     def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, by_kernel: bool = False) -> None:
         super().__init__(rows=rows, layout=layout)
         self.by_kernel = by_kernel
+        self._copy_rows: Callable[..., None] | None = None
         self.on_device = self.records
         self._unpin: Callable[[], object] | None = None
         if device.type == "cuda":
@@ -135,23 +136,21 @@ class PinnedTier(HostTier):
         if by_kernel:
             from systems.freq_cache.tiers import copy_kernels  # imports Triton
 
+            self._copy_rows = copy_kernels.copy_rows
             with torch.cuda.device_of(self.on_device):
                 copy_kernels.compile_for(self.on_device)
 
     def gather(self, rows: Tensor, out: Tensor) -> None:
         """Let the device copy rows, int32 or int64 `[n]`, to `out`, `[n, width]`, both on the device."""
-        if not self.by_kernel:
+        if self._copy_rows is None:
             torch.index_select(self.on_device, 0, rows, out=out)
-            return
-        from systems.freq_cache.tiers import copy_kernels
-
-        copy_kernels.copy_rows(self.on_device, rows, out, gathers=True)
+        else:
+            self._copy_rows(self.on_device, rows, out, gathers=True)
 
     def scatter(self, rows: Tensor, records: Tensor) -> None:
         """Let the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both on it; only `by_kernel`."""
-        from systems.freq_cache.tiers import copy_kernels
-
-        copy_kernels.copy_rows(self.on_device, rows, records, gathers=False)
+        assert self._copy_rows is not None
+        self._copy_rows(self.on_device, rows, records, gathers=False)
 
     def close(self) -> None:
         self.on_device = self.records

@@ -180,7 +180,7 @@ def test_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
 
 def test_more_rows_than_positions_can_number_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="split the tables"):
-        FileTier(tmp_path / "tier", rows=10**9 + 1, layout=LAYOUT)
+        KeptTier(tmp_path / "tier", rows=10**9 + 1, layout=LAYOUT)
 
 
 def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken(

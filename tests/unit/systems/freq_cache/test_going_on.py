@@ -13,7 +13,7 @@ from torchrec import KeyedJaggedTensor
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import loops
-from systems.freq_cache.cache.mover import RowMover
+from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.pipeline import PlanningFailed
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import TABLES, Plain, batch, built, gradient, learn, plain_after, started, train
@@ -51,7 +51,7 @@ def test_ctrl_c_in_the_middle_of_a_plan_is_told_instead_of_training_other_rows(m
 
 def test_first_filling_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = started(policy="static", frequencies={t.name: torch.arange(t.num_embeddings) for t in TABLES})
-    monkeypatch.setattr(RowMover, "fill", failing_once(RowMover.fill, OSError(5, "it was away")))
+    monkeypatch.setattr(Cache, "_fetch", failing_once(Cache._fetch, OSError(5, "it was away")))
     with pytest.raises(OSError, match="it was away"):
         collection(batch(0))
     train(collection, range(5))
