@@ -254,19 +254,6 @@ def test_announcing_without_look_ahead_is_refused() -> None:
         built().prefetch(batch(0))
 
 
-def test_lookup_while_a_batch_waits_for_its_backward_is_refused_and_both_train_in_turn() -> None:
-    collection = started(look_ahead=2)
-    first, second = batch(0), batch(1)
-    for features in (first, second):
-        collection.prefetch(features)
-    pooled = collection(first).values()
-    with pytest.raises(RuntimeError, match="call backward first"):
-        collection(second)
-    learn(pooled, 0)
-    learn(collection(second).values(), 1)
-    assert_same(snapshot(collection), plain_after(2))
-
-
 def test_commit_of_rows_in_host_memory_says_what_to_do() -> None:
     with pytest.raises(RuntimeError, match=r"use save\(\), or build with a directory"):
         built().commit()

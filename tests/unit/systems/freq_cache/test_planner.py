@@ -15,7 +15,6 @@ from planner_traces import (
     TheirOwnRanking,
     Trace,
     ids_of,
-    linear,
     same_policies,
     traces,
     zipf_batches,
@@ -57,44 +56,6 @@ def test_every_plan_is_that_of_the_rules(name: str, trace: Trace, warm: bool, ba
         both.plan()
     both.withdraw()
     both.changed()
-
-
-@SETTINGS
-@given(name=st.sampled_from(POLICIES), trace=traces())
-def test_index_stays_consistent_and_no_changed_row_is_lost(name: str, trace: Trace) -> None:
-    """What holds whatever the rules: seen from the plans alone."""
-    planner = Planner(rows=trace.rows, slots=trace.slots, policy=same_policies(name, trace.frequencies)[0])
-    slot_of: dict[int, int] = {}
-    changed: set[int] = set()
-    told = 0
-    for at, step in enumerate(trace.steps):
-        for coming in trace.steps[told : at + 1 + step.ahead]:
-            planner.announce(planner.distinct(ids_of(coming.batch, trace.starts)), changes=coming.changes)
-        told = max(told, at + 1 + step.ahead)
-        plan = planner.plan()
-        ids = linear(step.batch, trace.starts)
-        assert plan.rows[plan.inverse].tolist() == ids
-        assert plan.missed.tolist() == [row not in slot_of for row in plan.rows.tolist()]
-        assert plan.overflow == (len(set(ids)) > trace.slots)
-        entering = dict(zip(plan.fetch_slots.tolist(), plan.fetch_rows.tolist(), strict=True))
-        gone = {row for row, slot in slot_of.items() if slot in entering}
-        assert not gone & set(ids)
-        assert set(plan.back_rows.tolist()) == gone & changed
-        assert [slot_of[row] for row in plan.back_rows.tolist()] == plan.back_slots.tolist()
-        slot_of = {row: slot for row, slot in slot_of.items() if row not in gone}
-        slot_of.update({row: slot for slot, row in entering.items()})
-        changed -= gone
-        assert [slot_of.get(row, -1) for row in plan.rows.tolist()] == np.maximum(plan.slots, -1).tolist()
-        if not plan.overflow:
-            assert set(ids) <= slot_of.keys()
-        assert len(set(slot_of.values())) == len(slot_of) <= trace.slots
-        if step.changes:
-            changed |= set(ids) & slot_of.keys()
-    rows, slots = planner.changed()
-    assert set(rows.tolist()) == changed
-    assert [slot_of[row] for row in rows.tolist()] == slots.tolist()
-    planner.written(slots)
-    assert planner.changed()[0].size == 0
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from torchrec.distributed.train_pipeline import TrainPipelineBase, TrainPipeline
 
 from systems.contract import WorkingSetTooLarge
 from systems.freq_cache import CachedEmbeddingBagCollection, CachedEmbeddingCollection
-from tests.contract.scenes import assert_same, batch_of, ragged, snapshot, table
+from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import SGD, Plain, batch, built, learn
 
 ROWS = (table("rows", 40, 4),)
@@ -148,24 +148,6 @@ def test_lookups_after_eval_give_the_rows_as_they_are_and_move_none() -> None:
         learn(ours(batch(4)).values(), 4)
         plain.train(range(4, 5))
         assert_same(snapshot(ours), plain.rows())
-
-
-def test_lookups_after_eval_are_those_of_training_to_the_last_bit() -> None:
-    tables = (
-        table("a", 500, 16, "x", "y"),
-        table("b", 300, 6),
-        table("m", 200, 12, mean=True),
-        table("h", 9, 7, half=True),
-    )
-    ours = built(tables, batch_lookups=4096)
-    for seed in range(5):
-        features = ragged(seed, tables, batch=64, longest=12)
-        pooled = ours(features).values()
-        (pooled * torch.randn(pooled.shape)).sum().backward()
-        with torch.no_grad():
-            wanted = ours(features).values()
-            assert torch.equal(ours.eval()(features).values(), wanted)
-        ours.train()
 
 
 def test_evaluation_stands_between_a_lookup_and_its_backward_where_nothing_is_planned() -> None:
