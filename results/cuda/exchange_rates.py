@@ -22,8 +22,7 @@ from torch.utils.benchmark import Timer
 from suite.records.environment import NO_SPEED, VIRTUAL_DEVICE, capture
 from suite.records.store import write_json
 from systems.freq_cache.tiers import copy_kernels
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.slow_tier import PinnedTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier, RowLayout
 
 PROGRAMS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_S = 0.2

@@ -30,7 +30,7 @@ from systems.freq_cache.tiers.commits import (
     write_manifest,
     write_synced,
 )
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from systems.spec import check_hyper_parameters
 
 MANIFEST = "manifest.json"
@@ -185,14 +185,27 @@ class StreamedRows(torch.Tensor):
     the protocol of `torch.distributed._checkpointable`: the whole is written, and read, as chunks of rows.
 
     Attributes:
-        read: Gives rows from the first number to the second one, on the host.
-        write: Takes the first row, the first column, and values from there on.
+        table, entry: Name of the table, and `weight` or the name of a state.
+        read_rows, load_rows: Those of the collection.
         loads: A checkpoint is loaded by a planner that calls `write`.
     """
 
-    read: Callable[[int, int], Tensor]
-    write: Callable[[int, int, Tensor], None]
+    table: str
+    entry: str
+    read_rows: Callable[[str, Tensor], Rows]
+    load_rows: Callable[[str, int, Rows], None]
     loads: bool
+
+    def write(self, start: int, column: int, values: Tensor) -> None:
+        """Overwrite values from a row and a column on."""
+        rows, own = self._read(start, start + values.shape[0])
+        (own if own.dim() == 1 else own[:, column : column + values.shape[1]]).copy_(values)
+        self.load_rows(self.table, start, rows)
+
+    def _read(self, start: int, stop: int) -> tuple[Rows, Tensor]:
+        """Rows from one to before another, on the host, and what this is of them."""
+        rows = self.read_rows(self.table, torch.arange(start, stop))
+        return rows, rows.weights if self.entry == "weight" else rows.state[self.entry]
 
     def __create_write_items__(self, fqn: str, _: object) -> list[WriteItem]:
         properties = TensorProperties(dtype=self.dtype)
@@ -212,7 +225,7 @@ class StreamedRows(torch.Tensor):
 
     def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
         chunk = next(chunk for chunk in self._chunks() if chunk.offsets == index.offset)
-        return self.read(chunk.offsets[0], chunk.offsets[0] + chunk.sizes[0])
+        return self._read(chunk.offsets[0], chunk.offsets[0] + chunk.sizes[0])[1].to(self.dtype)
 
     def _chunks(self) -> list[ChunkStorageMetadata]:
         rows, *rest = self.shape
@@ -263,29 +276,16 @@ def streamed(
     Raises:
         ValueError: the optimizer is Adam, whose number of steps has no place among rows.
     """
-
-    def made(table: str, entry: str) -> StreamedRows:
-        cache, layout = caches[table], caches[table].tier.layout
-        dtype = cache.pool.weights.dtype if entry == "weight" else torch.float32
-
-        def read_all(start: int, stop: int) -> tuple[Rows, Tensor]:
-            found = read_rows(table, torch.arange(start, stop))
-            return found, found.weights if entry == "weight" else found.state[entry]
-
-        def write(start: int, column: int, values: Tensor) -> None:
-            found, own = read_all(start, start + values.shape[0])
-            (own if own.dim() == 1 else own[:, column : column + values.shape[1]]).copy_(values)
-            load_rows(table, start, found)
-
-        shape = [cache.tables[table].num_embeddings, *([] if layout.state.get(entry) == 1 else [layout.dim])]
-        rows = torch.full((), torch.nan, dtype=dtype).expand(shape).as_subclass(StreamedRows)
-        rows.read, rows.write, rows.loads = lambda start, stop: read_all(start, stop)[1].to(dtype), write, False
-        return rows
-
     if any(len(cache.tier.layout.state) > 1 for cache in caches.values()):
         raise ValueError("Adam goes on from a number of steps, which no row has: use save() and load()")
-    return {
-        f"{prefix}.{table}.{entry}": made(table, entry)
-        for table, cache in caches.items()
-        for entry in ("weight", *cache.tier.layout.state)
-    }
+    found: dict[str, StreamedRows] = {}
+    for table, cache in caches.items():
+        config, state = cache.tables[table], cache.tier.layout.state
+        for entry in ("weight", *state):
+            shape = [config.num_embeddings, *([] if state.get(entry) == 1 else [config.embedding_dim])]
+            dtype = cache.pool.weights.dtype if entry == "weight" else torch.float32
+            rows = torch.full((), torch.nan, dtype=dtype).expand(shape).as_subclass(StreamedRows)
+            rows.table, rows.entry, rows.loads = table, entry, False
+            rows.read_rows, rows.load_rows = read_rows, load_rows
+            found[f"{prefix}.{table}.{entry}"] = rows
+    return found

@@ -23,21 +23,12 @@ from torch import Tensor
 from systems.threads import Worker, interrupts_deferred
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
     """Compile a function at its first call, and keep the machine code beside the source if that folder is writable.
 
     The function must not allocate memory: it is compiled without numba's run time, which would count references inside
     the loops and take longer than their work.
     """
-    return _compiled(function)
-
-
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a part of loops, which is copied into each loop that calls it: a call would take longer than its work."""
-    return _compiled(function, forceinline=True)
-
-
-def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
     try:
         made: Any = numba.njit(nogil=True, cache=True, _nrt=False, **options)(function)
     except RuntimeError:  # the folder is not writable: compiled anew in every process
@@ -50,6 +41,10 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., An
     # which a module that has moved since would make fail.
     made._cache._cache_file._version = f"{numba.__version__} {_digest(Path(function.__code__.co_filename).parent)}"
     return made  # type: ignore[no-any-return]
+
+
+inlined = partial(compiled, forceinline=True)
+"""Compile a part of loops, which is copied into each loop that calls it: a call would take longer than its work."""
 
 
 @cache

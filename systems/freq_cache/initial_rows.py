@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.compiled import compiled, in_parts
-from systems.freq_cache.tiers.layout import width_of
+from systems.freq_cache.tiers.slow_tier import width_of
 
 Words = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 Key = tuple[np.uint32, np.uint32]

@@ -23,9 +23,8 @@ from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.commits import JSON, SUM_BYTES, Commits
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.layout import RowLayout, width_of
 from systems.freq_cache.tiers.ram_index import RamIndex
-from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, RowLayout, SlowTier, width_of
 from systems.spec import CacheRatio, HostBytes, SystemSpec, row_type_of
 from systems.threads import Worker
 

@@ -8,6 +8,7 @@ import os
 import random
 import tempfile
 from copy import deepcopy
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from plain_training import PlainTraining
-from scenes import table
+from scenes import batch_of, table
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.contract import OptimizerKind, Rows, SparseOptimizer
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -270,3 +273,36 @@ TestCacheBesidePlainTraining.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])
+def test_rows_on_their_way_back_are_fetched_when_they_are_home(
+    tier: type[SlowTier], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slot and a tier slow to write: every row was evicted by the batch before, or went past the slot."""
+    cached = AnywherePinned(
+        (table("rows", 4, 4),),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        cache_ratio=0.25,
+        look_ahead=1,
+        device=device,
+        directory=tmp_path if tier is FileTier else None,
+        pinned=tier is PinnedTier,
+        seed=None,
+    )
+    write = tier.write
+
+    def late(self: SlowTier, rows: Tensor, records: Tensor) -> None:
+        time.sleep(0.03)
+        write(self, rows, records)
+
+    monkeypatch.setattr(tier, "write", late)
+    times = [0, 0, 0, 0]
+    for rows in ([0, 1, 2], [2], [1], [2], [1], [0, 2], [0], [2]):
+        batch = batch_of({"rows": [rows]})
+        cached.prefetch(batch)
+        pooled = cached(batch).values()
+        pooled.sum().backward()
+        assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0 * sum(times[row] for row in rows)))
+        for row in rows:
+            times[row] += 1

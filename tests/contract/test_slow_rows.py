@@ -36,8 +36,8 @@ from systems.contract import (
     Verdict,
 )
 from systems.freq_cache import CachedEmbeddingBagCollection, FreqCache
-from systems.freq_cache.tiers.layout import RowLayout, decode_int8, encode_int8
 from systems.freq_cache.tiers.ram_index import RamIndex
+from systems.freq_cache.tiers.slow_tier import RowLayout, decode_int8, encode_int8
 
 CPU = torch.device("cpu")
 KEPT = ("fp16", "int8")

@@ -21,8 +21,7 @@ from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import Writer
 from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier
+from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, RowLayout
 from tests.contract.scenes import assert_same, build, snapshot
 from tests.faults import freq_cache_training as plain
 from workloads.batch import Batch

@@ -95,12 +95,3 @@ def train(
                     collection.prefetch(batches[ahead])
         learn(collection(batches[step]).values(), step)
         after(step)
-
-
-def close(collection: CachedEmbeddingBagCollection) -> None:
-    """Let go of its directory, as the end of the process does."""
-    for cache in collection.caches:
-        cache.writer.wait()
-        cache.tier.close()
-    if collection._commits is not None:
-        collection._commits.close()

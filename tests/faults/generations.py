@@ -12,7 +12,7 @@ from torch import Tensor
 
 from systems.freq_cache.tiers.commits import Commits
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import RowLayout
 
 BATCHES = 3
 """Writes between two commits. Their rows overlap."""

@@ -21,10 +21,10 @@ from systems.freq_cache.tiers import commits, row_file
 from systems.freq_cache.tiers.blocks import Blocks
 from systems.freq_cache.tiers.commits import Damaged
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.drives import before_each_step
-from tests.faults.freq_cache_training import ADAGRAD, TABLES, TWO_WIDTHS, built, close, plain_after, started, train
+from tests.faults.freq_cache_training import ADAGRAD, TABLES, TWO_WIDTHS, built, plain_after, started, train
 from tests.faults.kept_tiers import KeptTier
 
 NARROW, WIDE = RowLayout(4, torch.float32, {"sum": 1}), RowLayout(128, torch.float32, {})
@@ -115,7 +115,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     left: list[Path] = []
     with before_each_step(lambda: left.append(shutil.copytree(running, folder / str(len(left))))):
         collection.commit()
-    close(collection)
+    collection.close()
     assert len(left) > 8
     return [*left, running]
 
@@ -135,10 +135,10 @@ def test_commit_that_ends_between_any_two_steps_opens_as_one_commit_or_the_other
         collection = built(TWO_WIDTHS, directory=directory)
         train(collection, range(steps_in(snapshot(collection)), 6))
         collection.commit()
-        close(collection)
+        collection.close()
         again = built(TWO_WIDTHS, directory=directory)
         assert_same(snapshot(again), plain_after(6, TWO_WIDTHS))
-        close(again)
+        again.close()
 
 
 def opens_right_or_tells(directory: Path) -> bool:
@@ -231,21 +231,21 @@ def test_directory_asked_for_other_rows_is_refused_and_stays_as_it_is(
     with pytest.MonkeyPatch.context() as patch, suppress(Ended):  # as the commit counts
         patch.setattr(commits, "sync_directory", lambda _: (_ for _ in ()).throw(Ended()))
         collection.commit()
-    close(collection)
+    collection.close()
     before = {path: path.read_bytes() for path in files_of(tmp_path)}
     with pytest.raises(ValueError, match="other tables, in another order, of another layout or of another seed"):
         built(asked, directory=tmp_path, **choices)
     assert {path: path.read_bytes() for path in files_of(tmp_path)} == before
     again = built(tables, directory=tmp_path)
     assert_same(snapshot(again), plain_after(2, tables))
-    close(again)
+    again.close()
 
 
 def test_directory_without_its_number_of_commits_is_refused_and_opens_once_that_is_back(tmp_path: Path) -> None:
     collection = started(ONE_WIDTH, directory=tmp_path)
     train(collection, range(2))
     collection.commit()
-    close(collection)
+    collection.close()
     kept = (tmp_path / "commits").read_bytes()
     (tmp_path / "commits").unlink()
     for tables in (ONE_WIDTH, ONE_WIDTH[::-1], TABLES):
@@ -254,24 +254,24 @@ def test_directory_without_its_number_of_commits_is_refused_and_opens_once_that_
     (tmp_path / "commits").write_bytes(kept)
     again = built(ONE_WIDTH, directory=tmp_path)
     assert_same(snapshot(again), plain_after(2, ONE_WIDTH))
-    close(again)
+    again.close()
 
 
 def test_directory_that_was_never_committed_takes_any_tables(tmp_path: Path) -> None:
     collection = started(TWO_WIDTHS, directory=tmp_path)
     train(collection, range(2))
     collection.flush()
-    close(collection)
+    collection.close()
     for tables in (ONE_WIDTH, TWO_WIDTHS):
         again = started(tables, directory=tmp_path)
         assert_same(snapshot(again), plain_after(0, tables))
-        close(again)
+        again.close()
 
 
 def test_damaged_row_is_named_by_its_table_where_a_batch_wants_it(tmp_path: Path) -> None:
     collection = started(ONE_WIDTH, directory=tmp_path)
     collection.commit()
-    close(collection)
+    collection.close()
     path = tmp_path / "cache_0" / "rows.bin"
     data = bytearray(path.read_bytes())
     place = (60 + 7) * 8 * 4  # the rows were written in order
@@ -283,7 +283,7 @@ def test_damaged_row_is_named_by_its_table_where_a_batch_wants_it(tmp_path: Path
         again.read_rows("shops", torch.tensor([6, 7]))
     with pytest.raises(Damaged, match=message):
         train(again, range(100))
-    close(again)
+    again.close()
 
 
 def no_memory(*_: object, **__: object) -> Any:
@@ -314,4 +314,4 @@ def test_placement_says_whether_the_file_is_read_past_the_page_cache(
     collection = built(directory=tmp_path)
     assert collection.caches[0].tier.direct == direct  # this test's file system has direct access
     assert collection.placement.label == f"{label} + RAM slots"
-    close(collection)
+    collection.close()

@@ -22,7 +22,7 @@ from systems.freq_cache.tiers import commits
 from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.drives import before_each_step
-from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, close, plain_after, started, train
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, plain_after, started, train
 from tests.faults.processes import process
 
 
@@ -182,7 +182,7 @@ def test_load_that_ends_half_way_is_told_until_rows_are_loaded_whole(
     assert_same(snapshot(collection), plain_after(3))
     train(collection, range(3, 6))
     assert_same(snapshot(collection), plain_after(6))
-    close(collection)
+    collection.close()
 
 
 def test_rows_that_were_loaded_in_part_are_told_until_the_same_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
     older = (tmp_path / "cache_1" / "map.1").read_bytes()
     train(collection, range(1))
     collection.commit()
-    close(collection)
+    collection.close()
     (tmp_path / "cache_1" / "map.2").write_bytes(older)
     with pytest.raises(Damaged, match=r"map\.2 is missing or damaged, its checksum does not match: restore"):
         built(TWO_WIDTHS, directory=tmp_path)
@@ -215,7 +215,7 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
 def test_number_of_commits_that_is_damaged_is_refused(tmp_path: Path) -> None:
     collection = started(directory=tmp_path)
     collection.commit()
-    close(collection)
+    collection.close()
     (tmp_path / "commits").write_text("many")
     with pytest.raises(Damaged, match="commits is damaged"):
         built(directory=tmp_path)

@@ -20,7 +20,6 @@ from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
     batch,
     built,
-    close,
     learn,
     plain_after,
     started,
@@ -107,10 +106,10 @@ def test_file_that_may_not_grow_surfaces_in_training_and_loses_nothing(tmp_path:
     assert_same(snapshot(collection), plain_after(done))
     train(collection, range(done, done + 5))
     collection.commit()
-    close(collection)
+    collection.close()
     again = built(directory=tmp_path)
     assert_same(snapshot(again), plain_after(done + 5))
-    close(again)
+    again.close()
 
 
 @pytest.mark.parametrize("refuses", ["read", "write"])
@@ -177,12 +176,12 @@ def test_commit_to_a_full_disk_keeps_the_last_one_and_succeeds_once_there_is_spa
     shutil.copytree(tmp_path, tmp_path.parent / "crashed")
     crashed = built(directory=tmp_path.parent / "crashed")
     assert_same(snapshot(crashed), plain_after(0))
-    close(crashed)
+    crashed.close()
     collection.commit()
-    close(collection)
+    collection.close()
     again = built(directory=tmp_path)
     assert_same(snapshot(again), plain_after(3))
-    close(again)
+    again.close()
 
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 5])

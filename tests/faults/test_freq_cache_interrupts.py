@@ -25,7 +25,7 @@ import torch
 
 import systems
 from systems.freq_cache.pipeline import PlanningFailed
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.contract.scenes import snapshot
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, Plain, batch, built, learn, plain_after
 from tests.faults.kept_tiers import KeptTier

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import systems.freq_cache  # noqa: F401 - for those that are forked
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.faults.kept_tiers import KeptTier
 
 torch.set_num_threads(1)

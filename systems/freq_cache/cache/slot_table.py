@@ -10,7 +10,7 @@ from torch import Tensor
 from systems.fbgemm.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 from systems.features import Group
 from systems.freq_cache.compiled import put_rows
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
 
 

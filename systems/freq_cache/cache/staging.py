@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.slow_tier import PinnedTier, SlowTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier, RowLayout, SlowTier
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,7 @@ class Damaged(ValueError):
 
 
 def write_synced(path: Path, parts: Iterable[bytes | memoryview]) -> int:
-    """Overwrite a file and, once it is on the drive, return the CRC-32 of its content.
-
-    Its name is on the drive only after `sync_directory`.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Overwrite a file and, once it is on the drive, return its CRC-32. Its name is there after `sync_directory`."""
     crc = 0
     with path.open("wb") as file:
         for part in parts:
@@ -100,7 +94,6 @@ def read_manifest(path: Path, *, version: int, remedy: str) -> dict[str, Any]:
     Raises:
         Damaged: it is not what was written; the message ends with the remedy.
         ValueError: it has another version.
-        OSError: it cannot be read.
     """
     try:
         content: dict[str, Any] = json.loads(path.read_text())
@@ -134,13 +127,10 @@ class SavedMap:
 
 
 def save_map(path: Path, codes: Callable[[int, int], Codes], sums: Sums) -> int:
-    """Write a map to the drive, and return its checksum.
+    """Write a map as `write_synced`.
 
-    The name is on the drive only after `sync_directory`. `codes`: gives the codes of the rows from one on to before
-    another, int32, whose signs are ignored. `sums`: uint16 `[rows]`, checksums of the records of written rows.
-
-    Raises:
-        OSError: it could not be written.
+    `codes`: gives the codes of the rows from one on to before another, int32, whose signs are ignored. `sums`: uint16
+    `[rows]`, checksums of the records of written rows.
     """
 
     def entries() -> Iterator[bytes]:
@@ -159,7 +149,6 @@ def load_map(path: Path, saved: SavedMap, *, rows: int) -> tuple[Codes, Sums]:
 
     Raises:
         Damaged: the file is not what was written.
-        OSError: it cannot be read.
     """
     if not path.is_file() or checksum_of(path) != saved.crc32:
         raise Damaged(f"{path} is missing or damaged, its checksum does not match: {REMEDY}")

@@ -25,10 +25,9 @@ from systems.freq_cache.tiers.commits import (
     save_map,
     sync_directory,
 )
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import IN_RAM, Int32s, Ints, Keys, RamIndex
 from systems.freq_cache.tiers.row_file import MOST_POSITIONS, Positions, RowFile
-from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.tiers.slow_tier import RowLayout, SlowTier
 
 Initialize = Callable[[Tensor], Tensor]
 """Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""

@@ -18,8 +18,7 @@ from torch import Tensor
 from systems.contract import OptimizerKind
 from systems.freq_cache import arguments
 from systems.freq_cache.cache.staging import EvictStaging, FetchStaging, Transfer
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.slow_tier import PinnedTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier, RowLayout
 from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train
 
 ROOT = Path(__file__).resolve().parents[4]

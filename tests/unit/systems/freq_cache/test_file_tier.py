@@ -14,9 +14,9 @@ from torch import Tensor
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers import commits, file, row_file
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.row_file import RowFile
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.faults.kept_tiers import KeptTier
 
 ROWS = 200

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from systems.freq_cache.tiers import slow_tier
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.slow_tier import PinnedTier
+from systems.freq_cache.tiers.slow_tier import PinnedTier, RowLayout
 
 LAYOUT = RowLayout(8, torch.float32, {"sum": 1})
 CUDA = torch.device("cuda:0")

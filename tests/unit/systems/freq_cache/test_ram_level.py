@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from torch import Tensor
 
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
+from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.faults.kept_tiers import KeptTier
 
 ROWS = 60
