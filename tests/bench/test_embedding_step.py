@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 from turns import Side, Turns
@@ -118,14 +117,6 @@ def build(
     return system
 
 
-def hit_rate(system: EmbeddingSystem) -> float | None:
-    """1 - unique misses / unique ids over all rounds, warm-up included, where the system counts for free."""
-    found = system.counters()
-    if found.unique_ids and found.unique_misses is not None:
-        return round(1 - found.unique_misses / found.unique_ids, 4)
-    return None
-
-
 def side_of(variant: str, system: EmbeddingSystem, steps: Steps) -> Side:
     spec = system.spec
     return Side(
@@ -143,7 +134,6 @@ def side_of(variant: str, system: EmbeddingSystem, steps: Steps) -> Side:
 @pytest.mark.parametrize("variant", [*OURS, *PEERS])
 def test_embedding_step(
     turns: Turns,
-    benchmark: BenchmarkFixture,
     variant: str,
     optimizer: OptimizerKind,
     workload: SyntheticWorkload,
@@ -160,17 +150,6 @@ def test_embedding_step(
         torch.testing.assert_close(pooled, expected, rtol=1e-4, atol=1e-5)
     else:
         pooled = turns.measure(side, rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS)
-    benchmark.extra_info.update(
-        system=variant,
-        computed_on=torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        placement=system.placement.label,
-        tables=len(system.spec.tables),
-        rows=system.spec.rows,
-        dim=DIM,
-        optimizer=optimizer.value,
-        cache_ratio=CACHE.ratio,
-        hit_rate=hit_rate(system),
-    )
     assert pooled.shape == (BATCH_SIZE, DIM * 26)
     assert steps.last is not None
     for table in system.spec.tables:

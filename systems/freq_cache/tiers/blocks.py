@@ -45,8 +45,7 @@ class Lane:
     """Aligned buffer for reads or for writes, with a context of asynchronous ones; its user holds the lock `free`."""
 
     def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, STAGING_BYTES)
-        self.buffer = np.frombuffer(self.memory, np.uint8)
+        self.buffer = np.frombuffer(mmap.mmap(-1, STAGING_BYTES), np.uint8)
         self.free = threading.Lock()
         self.context = 0
 
@@ -78,11 +77,8 @@ class Blocks:
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         """Read runs of blocks into the buffer of a lane that the caller holds, or write them from there.
 
-        Args:
-            lane: One of this file's.
-            runs: int64 `[n, 3]`: the first block in the file, how many, and their place in the buffer in blocks; no two
-                share a block.
-            write: From the buffer to the file.
+        `runs`: int64 `[n, 3]`, the first block in the file, how many, and their place in the buffer in blocks; no two
+        share a block. `write`: from the buffer to the file.
 
         Raises:
             OSError: a run could not be moved as a whole; any of the others may have been.
@@ -119,7 +115,7 @@ class Blocks:
     def _move_one(self, lane: Lane, run: Ints, *, write: bool) -> None:
         """Move one run as `move`, by calls that say why they fail."""
         block, size, place = (int(part) * self.block_bytes for part in run)
-        rest = memoryview(lane.memory)[place : place + size]
+        rest = memoryview(lane.buffer)[place : place + size]
         while rest:
             done = os.pwritev(self.file, [rest], block) if write else os.preadv(self.file, [rest], block)
             done -= done % self.block_bytes  # a block that was cut short is moved again, which says why
@@ -151,7 +147,7 @@ class Blocks:
         for block_bytes in (512, 4096):
             with suppress(OSError):
                 # behind the end nothing is read, but size, place and memory are checked all the same
-                os.preadv(self.file, [memoryview(self.reading.memory)[:block_bytes]], -(-size // 4096) * 4096)
+                os.preadv(self.file, [memoryview(self.reading.buffer)[:block_bytes]], -(-size // 4096) * 4096)
                 return block_bytes
         raise OSError(errno.EINVAL, "has blocks of more than 4096 bytes", str(self.path))
 

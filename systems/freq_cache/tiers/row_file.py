@@ -56,21 +56,15 @@ class RowFile:
     def read(self, positions: Ints, records: Bytes, *, places: Ints, rows: Ints, sums: Sums) -> None:
         """Copy records out: that at `positions[i]` to `records[places[i]]`, uint8 `[m, record_bytes]`, C-contiguous.
 
-        Args:
-            positions: int64 `[n]`.
-            records: Where to.
-            places: int64 `[n]`.
-            rows: Which each is, for messages, int64 `[n]`.
-            sums: Which each got when it was written, `[n]`.
+        `positions`, `places`: int64 `[n]`. `rows`: which each is, for messages. `sums`: which each got when written.
 
         Raises:
             OSError: a record could not be read.
             Damaged: one is not what was written.
         """
         lane = self._blocks.reading
-        order = np.argsort(positions)
         with lane.free:
-            for part, runs, offsets in self._parts(positions, order):
+            for part, runs, offsets in self._parts(positions):
                 self._blocks.move(lane, runs, write=False)
                 words = lane.buffer.view(np.uint32), offsets // 4, records.view(np.uint32)
                 bad = _copy_out(*words, places[part], sums[part], self._factors)
@@ -84,18 +78,15 @@ class RowFile:
     def write(self, positions: Ints, records: Bytes) -> Sums:
         """Overwrite the records at `positions`, int64 `[n]`, each once, all in the file, by uint8 `[n, record_bytes]`.
 
-        Returns:
-            The checksums of the records, `[n]`.
+        Returns their checksums, `[n]`.
 
         Raises:
             OSError: a record could not be written; any of the others may have been.
         """
         lane = self._blocks.writing
-        order = np.argsort(positions)
-        in_parts = self._record_bytes % self._blocks.block_bytes
-        sums = np.empty(len(records), np.uint16)
+        in_parts, sums = self._record_bytes % self._blocks.block_bytes, np.empty(len(records), np.uint16)
         with lane.free:
-            for part, runs, offsets in self._parts(positions, order):
+            for part, runs, offsets in self._parts(positions):
                 if in_parts:
                     self._blocks.move(lane, runs, write=False)
                 self._copy_in(lane, offsets, records, part=part, sums=sums)
@@ -105,11 +96,7 @@ class RowFile:
     def append(self, position: int, records: Bytes) -> Sums:
         """Write uint8 `[n, record_bytes]`, C-contiguous, at the `n` positions from `position` on, the end of the file.
 
-        Returns:
-            The checksums of the records, `[n]`.
-
-        Raises:
-            OSError: they could not all be written.
+        Returns their checksums, `[n]`. After an error some may be written.
         """
         lane, block_bytes = self._blocks.writing, self._blocks.block_bytes
         done, sums = 0, np.empty(len(records), np.uint16)
@@ -144,33 +131,25 @@ class RowFile:
         """Copy the records of the numbers `part` to these bytes of the buffer, and their checksums to `sums`."""
         _copy_in(lane.buffer.view(np.uint32), offsets // 4, records.view(np.uint32), part, sums, self._factors)
 
-    def _parts(self, positions: Ints, order: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    def _parts(self, positions: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Records that fit the buffer at a time: which, the runs that they lie in, and their bytes in the buffer."""
-        block_bytes = self._blocks.block_bytes
+        order, block_bytes = np.argsort(positions), self._blocks.block_bytes
         most = STAGING_BYTES // (block_bytes * (1 + -(-self._record_bytes // block_bytes)))
         for start in range(0, order.size, most):
             part = order[start : start + most]
-            runs, offsets = np.empty((part.size, 3), np.int64), np.empty(part.size, np.int64)
-            count = _runs_of(positions[part], self._record_bytes, block_bytes, runs, offsets)
-            yield part, runs[:count], offsets
+            yield part, *_runs_of(positions[part], self._record_bytes, block_bytes)
 
 
-@compiled
-def _runs_of(positions, record_bytes, block_bytes, runs, offsets):
+def _runs_of(positions: Ints, record_bytes: int, block_bytes: int) -> tuple[Ints, Ints]:
     """Runs of blocks that hold records at ascending positions, and where in the buffer the records are, in bytes."""
-    count, used, end = 0, 0, -1
-    for i in range(positions.size):
-        begin = positions[i] * record_bytes
-        first, stop = begin // block_bytes, (begin + record_bytes - 1) // block_bytes + 1
-        if first > end:
-            runs[count, 0], runs[count, 1], runs[count, 2] = first, 0, used
-            end = first
-            count += 1
-        runs[count - 1, 1] += max(stop - end, 0)
-        used += max(stop - end, 0)
-        end = max(stop, end)
-        offsets[i] = (runs[count - 1, 2] - runs[count - 1, 0]) * block_bytes + begin
-    return count
+    begin = positions * record_bytes
+    first, stop = begin // block_bytes, (begin + record_bytes - 1) // block_bytes + 1
+    heads = np.flatnonzero(np.append(True, first[1:] > stop[:-1]))
+    ends = np.append(heads[1:], positions.size)
+    starts, sizes = first[heads], stop[ends - 1] - first[heads]
+    places = np.cumsum(sizes) - sizes
+    offsets = np.repeat(places - starts, ends - heads) * block_bytes + begin
+    return np.stack([starts, sizes, places], axis=1), offsets
 
 
 def _factors(count: int) -> npt.NDArray[np.uint64]:

@@ -229,11 +229,3 @@ def test_directory_of_another_version_is_refused(tier: KeptTier, tmp_path: Path)
     path.write_text(path.read_text().replace('"version": 5', '"version": 9'))
     with pytest.raises(ValueError, match="is of version 9, this code reads 5"):
         opened(tmp_path / "tier")
-
-
-def test_row_outside_the_tier_is_refused(tier: KeptTier) -> None:
-    for row in (-1, ROWS):
-        with pytest.raises(IndexError):
-            tier.write(torch.tensor([row]), torch.ones(1, LAYOUT.width))
-        with pytest.raises(IndexError):
-            read(tier, torch.tensor([row]))
