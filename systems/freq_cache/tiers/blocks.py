@@ -115,7 +115,7 @@ class Blocks:
     def _move_one(self, lane: Lane, run: Ints, *, write: bool) -> None:
         """Move one run as `move`, by calls that say why they fail."""
         block, size, place = (int(part) * self.block_bytes for part in run)
-        rest = memoryview(lane.buffer)[place : place + size]
+        rest = lane.buffer.data[place : place + size]
         while rest:
             done = os.pwritev(self.file, [rest], block) if write else os.preadv(self.file, [rest], block)
             done -= done % self.block_bytes  # a block that was cut short is moved again, which says why
@@ -147,7 +147,7 @@ class Blocks:
         for block_bytes in (512, 4096):
             with suppress(OSError):
                 # behind the end nothing is read, but size, place and memory are checked all the same
-                os.preadv(self.file, [memoryview(self.reading.buffer)[:block_bytes]], -(-size // 4096) * 4096)
+                os.preadv(self.file, [self.reading.buffer.data[:block_bytes]], -(-size // 4096) * 4096)
                 return block_bytes
         raise OSError(errno.EINVAL, "has blocks of more than 4096 bytes", str(self.path))
 
