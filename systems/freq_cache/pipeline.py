@@ -2,8 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 
 import torch
@@ -12,7 +12,7 @@ from torchrec import KeyedJaggedTensor
 from systems.freq_cache.batches import Coming, versions_of
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import Planned
-from systems.freq_cache.cache.plan import Distinct, Ids
+from systems.freq_cache.cache.plan import Ids
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
 
@@ -87,12 +87,13 @@ class Pipeline:
         """Fill the caches with the rows that their policies rank highest. Only the first call does anything."""
 
         def choose() -> None:
-            for cache in self._caches:
-                cache.choose_first_rows()
-            self._chosen = True
+            with self._change():
+                for cache in self._caches:
+                    cache.choose_first_rows()
+                self._chosen = True
 
         if not self._chosen:
-            self._change_here(choose)
+            self._run_and_check(choose)
         for cache in self._caches:
             cache.fill()
 
@@ -177,13 +178,14 @@ class Pipeline:
                 cache.writer.moved(plan.plan.batch)
 
         def forget() -> None:
-            for cache in self._caches:
-                cache.withdraw()
-            for coming in self._coming:
-                coming.forget_plan()
+            with self._change():
+                for cache in self._caches:
+                    cache.withdraw()
+                for coming in self._coming:
+                    coming.forget_plan()
 
         if any(coming.told for coming in self._coming):
-            self._change_here(forget)
+            self._run_and_check(forget)
         self._withdrawing = False
 
     def _finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
@@ -241,18 +243,16 @@ class Pipeline:
     def _announce(self, coming: Coming) -> Task[None]:
         """Have the planners told of a batch, unless that was done. What is wrong with its ids is the task's error."""
 
-        def tell_planners(found: Sequence[Distinct]) -> None:
-            for cache, distinct in zip(self._caches, found, strict=True):
-                cache.announce(distinct, changes=coming.changes)
-            coming.told = True
-
         def announce() -> None:
             if coming.ids is None:
                 parts = zip(self._caches, coming.parts, strict=True)
                 coming.ids = [Ids.of(part, cache.feature_starts) for cache, part in parts]
             if not coming.told:
                 found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
-                self._change(lambda: tell_planners(found))
+                with self._change():
+                    for cache, distinct in zip(self._caches, found, strict=True):
+                        cache.announce(distinct, changes=coming.changes)
+                    coming.told = True
 
         if coming.announcing is None:
             coming.announcing = self._run(announce, self._planning)
@@ -261,13 +261,11 @@ class Pipeline:
     def _plan(self, coming: Coming) -> Task[None]:
         """Have a batch planned, unless that was done or the planners do not know of it."""
 
-        def make_plans() -> None:
-            announced = zip(self._caches, coming.ids or [], strict=True)
-            coming.planned = [cache.plan(ids, changes=coming.changes) for cache, ids in announced]
-
         def plan() -> None:
             if coming.planned is None and coming.told:
-                self._change(make_plans)
+                announced = zip(self._caches, coming.ids or [], strict=True)
+                with self._change():
+                    coming.planned = [cache.plan(ids, changes=coming.changes) for cache, ids in announced]
                 coming.planned_at = time.perf_counter()
 
         if coming.planning is None:
@@ -306,14 +304,14 @@ class Pipeline:
             raise task.error
         return task
 
-    def _change_here(self, change: Callable[[], None]) -> None:
+    def _run_and_check(self, change: Callable[[], None]) -> None:
         """Change the planners while nothing else does, and return when that is done."""
-        task = self._run(lambda: self._change(change), self._planning)
-        task.wait()
+        self._run(change, self._planning).wait()
         self._check()
 
-    def _change(self, change: Callable[[], None]) -> None:
-        """Change the planners, unless an earlier change ended half-way."""
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """A block that changes the planners; it is not begun if an earlier one ended half-way."""
         with interrupts_deferred():
             if self._failure is None and self._changing:
                 self._failure = RuntimeError("it was interrupted")
@@ -321,7 +319,7 @@ class Pipeline:
                 raise self._failure
             self._changing = True
             try:
-                change()
+                yield
             except Exception as error:
                 self._failure = error
                 raise
