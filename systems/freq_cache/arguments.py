@@ -188,13 +188,12 @@ class FusedOptimizer(torch.optim.Optimizer):
         names = {spec.optimizer: ""}
         for table in spec.tables:
             names.setdefault(spec.optimizer_of(table), table.name)
-        values = [{name: getattr(one, name) for name in _SCHEDULED} for one in names]
-        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in names]
         groups = [
-            {"params": [none], "name": group, **own}
-            for none, group, own in zip(nothing, names.values(), values, strict=True)
+            {"params": [nn.Parameter(torch.empty(0), requires_grad=False)], "name": name}
+            | {hyper: getattr(one, hyper) for hyper in _SCHEDULED}
+            for one, name in names.items()
         ]
-        super().__init__(groups, values[0])
+        super().__init__(groups, {hyper: groups[0][hyper] for hyper in _SCHEDULED})
         order = list(names)
         self._group_of_table = {table.name: order.index(spec.optimizer_of(table)) for table in spec.tables}
 
@@ -204,9 +203,9 @@ class FusedOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError: as `check_hyper_parameters`.
         """
-        found = self.param_groups[self._group_of_table[table.name]]
-        check_hyper_parameters({name: found[name] for name in _SCHEDULED})
-        return {name: float(found[name]) for name in _SCHEDULED}
+        group = self.param_groups[self._group_of_table[table.name]]
+        check_hyper_parameters(values := {name: group[name] for name in _SCHEDULED})
+        return {name: float(value) for name, value in values.items()}
 
     @property
     def hyper(self) -> dict[str, float]:
@@ -216,8 +215,7 @@ class FusedOptimizer(torch.optim.Optimizer):
     def restore(self, hyper: Values) -> None:
         """Set hyper-parameters from a result of `hyper`; others keep their values."""
         for group in self.param_groups:
-            prefix = _prefix(group)
-            group.update({name: hyper[prefix + name] for name in _SCHEDULED if prefix + name in hyper})
+            group.update({name: hyper[key] for name in _SCHEDULED if (key := _prefix(group) + name) in hyper})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ANN401 - torch's signature
         """Do nothing: backward has updated the rows."""

@@ -142,9 +142,7 @@ class FileTier(SlowTier):
             self._log(rows, records)
         if self.ram_rows:
             with self._moving:
-                places = self._held(rows)[1].numpy()
-                self._index.vacate(places)
-                self._index.give_back(places)
+                self._index.vacate(self._held(rows)[1].numpy())
 
     def evict(self, rows: Tensor, records: Tensor) -> None:
         if not self.ram_rows:

@@ -141,13 +141,11 @@ class RamIndex:
         """Free the places of rows that batches up to this one took, unless they came back meanwhile."""
         while self._taken and self._taken[0][0] <= batch:
             taken, places = self._taken[0]
-            places = places[self._of.taken_by[places] == taken]
-            self.vacate(places)
-            self.give_back(places)
+            self.vacate(places[self._of.taken_by[places] == taken])
             self._taken.popleft()
 
     def vacate(self, places: Int32s) -> None:
-        """Take their places from rows, and what is newer than the file is lost."""
+        """Take their places from rows: they may be chosen, and what is newer than the file is lost."""
         _vacate(places, self._of)
 
     def committed(self) -> None:
@@ -210,6 +208,7 @@ def _vacate(places, of):
             of.codes[of.rows[place]] = of.file_codes[place]
             of.rows[place], of.taken_by[place], of.dirty[place] = _VACANT, _NOBODY, False
             _unlink(place, of)
+            _append(place, _FREE, of)
 
 
 @compiled
