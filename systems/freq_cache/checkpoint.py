@@ -43,10 +43,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     """Write the rows of all tables, with their optimizer state, as the slow tiers have them.
 
     A table's file has its records, and behind them what the policy has learnt of its rows. The manifest is replaced
-    last and names the files it belongs to: until then the directory, made if it does not exist, holds what it held.
-
-    Raises:
-        OSError: the files could not be written; the directory holds what it held before.
+    last and names the files it belongs to: until then, or after an error, the directory holds what it held before.
     """
     directory.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[:12]

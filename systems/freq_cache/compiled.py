@@ -107,10 +107,8 @@ def gather(table, rows, found):
 def in_parts(work: Callable[[slice], object], items: int, *, most: int) -> None:
     """Call `work` for the parts of `items` items, the first on this thread and each other one on a thread of its own.
 
-    There are as many parts as torch has threads here, but at most `most`. Returns when all are done.
-
-    Raises:
-        BaseException: the exception of the first part that failed.
+    There are as many parts as torch has threads here, but at most `most`. Returns when all are done, or raises the
+    exception of the first part that failed.
     """
     parts = max(1, min(most, torch.get_num_threads()))
     first, *rest = [slice(items * part // parts, items * (part + 1) // parts) for part in range(parts)]

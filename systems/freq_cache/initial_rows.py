@@ -40,10 +40,7 @@ def first_rows_of(
     any rows, in any order and any grouping, come out as they would if the whole table were filled at once. It carries
     24 random bits. The function uses torch's number of threads, on which the values do not depend.
 
-    Args:
-        tables: All of one width.
-        seed: 0 to 2**64 - 1.
-        streams: Number of each table, 0 to 2**32 - 1.
+    `seed`: 0 to 2**64 - 1. `streams`: number of each table, 0 to 2**32 - 1.
 
     Returns:
         A function of the row numbers, int64 `[n]` on the host, that returns fp32 `[n, dim]`.

@@ -54,17 +54,12 @@ _TEXT_OPTIONS = ("policy", "tier", "copy_engine", "slow_rows")
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec(SystemSpec):
-    """The spec of a collection, with its options as values; `CachedEmbeddingBagCollection` documents them.
-
-    Attributes:
-        tier: `host`, `pinned` or `file`.
-        directory: Directory of the rows of tier `file`.
-    """
+    """The spec of a collection, with its options as values; `CachedEmbeddingBagCollection` documents them."""
 
     policy: str | Callable[[int], Policy] = "lfu"
     look_ahead: int = 0
     lookups_per_backward: int = 1
-    tier: str = "host"
+    tier: str = "host"  # or pinned, or file
     copy_engine: str = "staged"
     slow_rows: str = "fp32"
     cache_rows: Mapping[str, int] = field(default_factory=dict)

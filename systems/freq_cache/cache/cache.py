@@ -138,10 +138,7 @@ class Cache:
     def look_up(self, planned: Planned, weights: Tensor | None, *, alone: bool) -> Tensor:
         """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
 
-        Args:
-            planned: The batch, after `move`.
-            weights: Per-sample weights, `[n]`.
-            alone: No backward of another batch is pending.
+        `weights`: per-sample weights, `[n]`. `alone`: no backward of another batch is pending.
 
         Raises:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not bypass the cache.

@@ -216,9 +216,7 @@ class BatchMover:
     def move(self, planned: Planned, traffic: CacheCounters) -> None:
         """Move the rows that a batch needs: changed ones out of their slots, then missing ones into theirs.
 
-        Raises:
-            OSError: rows could not be read from the slow tier.
-            WriteBackFailed: rows could not be written to it.
+        Raises OSError where rows could not be read from the slow tier, WriteBackFailed where they could not be written.
         """
         plan, compute = planned.plan, self._transfer.compute()
         planned.numbers = numbers = Numbers(*self._sent(planned).take(compute))

@@ -147,13 +147,8 @@ class FetchStaging:
     def add(self, rows: Tensor, sent: Tensor, *, place: int) -> None:
         """Read rows into the buffer from record `place` on and copy them to the device, which reads pinned rows itself.
 
-        Args:
-            rows: int64 `[n]` on the host, at most the free capacity.
-            sent: The same rows, int32 on the device, valid on the incoming stream.
-            place: Number of records in the buffer.
-
-        Raises:
-            OSError: they could not be read; nothing was added.
+        `rows`: int64 `[n]` on the host, at most the free capacity. `sent`: the same, int32 on the device, valid on the
+        incoming stream. Where an OSError says that they could not be read, nothing was added.
         """
         room, pinned = slice(place, place + rows.numel()), self._pinned
         if pinned is None:

@@ -59,9 +59,6 @@ class Blocks:
     Attributes:
         direct: Past the page cache.
         block_bytes: Bytes of a block.
-
-    Raises:
-        OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path, *, direct: bool = True) -> None:

@@ -70,13 +70,9 @@ def checksum_of(path: Path) -> int:
 
 
 def write_manifest(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a manifest to the drive beside `path`, and rename it to that.
+    """Write a manifest to the drive beside `path`, and rename it to that; its name is there after `sync_directory`.
 
-    The new one has the name on the drive only after `sync_directory`.
-
-    Raises:
-        OSError: it could not be written; the one at `path` is as before.
-        TypeError, ValueError: the content is no JSON.
+    After an error, also of content that is no JSON, the one at `path` is as before.
     """
     text = json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=1, allow_nan=False)
     beside = path.with_name(f"{path.name}.part")
@@ -113,13 +109,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedMap:
-    """What a manifest says of a map.
-
-    Attributes:
-        number: Number of its commit.
-        positions: Records of the row file up to the last that is in use.
-        crc32: Checksum of the map.
-    """
+    """What a manifest says of a map: its commit, records of the row file up to the last in use, its checksum."""
 
     number: int
     positions: int
@@ -185,7 +175,6 @@ class Commits:
         BlockingIOError: a live process has it open.
         Damaged: what says how often it was committed is missing or damaged.
         ValueError: it was committed with other contents; no file of it has changed.
-        OSError: it cannot be read or written.
     """
 
     def __init__(self, directory: Path, contents: Sequence[JSON]) -> None:

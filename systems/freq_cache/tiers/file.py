@@ -58,9 +58,7 @@ class FileTier(SlowTier):
 
     Args:
         commits: Of the directory in which the tier has its own, `cache_<number>`.
-        number: Its number there.
         rows: 500 million at most.
-        layout: Layout of a record.
         initialize: First weights of rows, called from any thread; default: zero.
         name_of: A row in words, for messages.
         ram_bytes: Of the level of RAM, for records and the index of their places; 0: there is none.
@@ -73,7 +71,6 @@ class FileTier(SlowTier):
 
     Raises:
         Damaged: its files are not what was written.
-        OSError: it cannot be read or written.
     """
 
     def __init__(

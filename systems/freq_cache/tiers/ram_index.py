@@ -54,14 +54,10 @@ class _Places(NamedTuple):
 
 
 class RamIndex:
-    """Which rows have places in RAM.
+    """Which rows have places in RAM. The caller makes sure that no two threads are in its methods at the same time.
 
-    The caller makes sure that no two threads are in its methods at the same time.
-
-    Args:
-        places: How many.
-        codes: Of all rows, int32 `[rows]`, none of a row in RAM. The index changes those of rows with a place.
-        keys: Of rows when they enter; None: all are equal.
+    `codes`: of all rows, int32 `[rows]`, none of a row in RAM; the index changes those of rows with a place. `keys`: of
+    rows when they enter; None: all are equal.
     """
 
     BYTES = 23

@@ -24,15 +24,7 @@ class RowFile:
 
     The caller keeps the checksums, uint16. Behind its record, a checksum would take the record out of step with the
     drive's blocks, and every scattered write would have to read first. One thread may read while another writes, as
-    long as they do not touch the same position.
-
-    Args:
-        path: Path of the file.
-        record_bytes: Bytes of a record.
-        name_of: Names a row, for messages.
-
-    Attributes:
-        direct: It is read and written past the page cache.
+    long as they do not touch the same position. `name_of` names a row, for messages.
     """
 
     def __init__(self, path: Path, *, record_bytes: int, name_of: Callable[[int], str] = "row {}".format) -> None:

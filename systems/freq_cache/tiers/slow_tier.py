@@ -192,20 +192,11 @@ class SlowTier(ABC):
 
     @abstractmethod
     def read(self, rows: Tensor, out: Tensor) -> None:
-        """Copy records out.
-
-        Args:
-            rows: int64 `[n]` on the host, in any order.
-            out: `[n, layout.width]` on the host, contiguous.
-        """
+        """Copy records of rows, int64 `[n]`, in any order, to `out`, `[n, layout.width]`, contiguous, on the host."""
 
     @abstractmethod
     def write(self, rows: Tensor, records: Tensor) -> None:
-        """Overwrite records.
-
-        Args:
-            rows: int64 `[n]` on the host, each row once.
-            records: `[n, layout.width]` on the host, contiguous.
+        """Overwrite records of rows, int64 `[n]`, each once, by `[n, layout.width]`, contiguous, on the host.
 
         Raises:
             OSError: they could not be written; earlier rows stay readable, and the same call may be repeated.
