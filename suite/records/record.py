@@ -107,10 +107,9 @@ class Cell(Model):
     """Null in every record: frequencies are exact. Digests of records include it."""
     ranks: int | None = None
     """Processes that share the tables, and a batch; None: one process without ranks."""
-    nodes: int = 1
-    """Machines with as many of the ranks each."""
-    rendezvous: str | None = None
-    """Meeting point of the ranks of several machines, `host:port`."""
+    nodes: Literal[1] = 1
+    rendezvous: None = None
+    """One machine in every record: ranks meet in a file."""
     tf32: bool = False
     """Dense layers multiply in TF32, which NVIDIA devices have from Ampere on, instead of fp32."""
 
@@ -140,7 +139,7 @@ class Cell(Model):
         return hashlib.sha256(self.identity("system", "round").encode()).hexdigest()[:12]
 
     def identity(self, *without: str) -> str:
-        """The configuration as JSON, less where the data lie, where ranks meet, and the fields named."""
+        """The configuration as JSON, less where the data lie, and the fields named."""
         absent = {"host_budget_bytes": None, "ranks": None, "nodes": 1, "tf32": False}  # as in older records
         newer = {name for name, nothing in absent.items() if getattr(self, name) == nothing}
         return self.model_dump_json(exclude={"data_dir", "rendezvous", *newer, *without})

@@ -132,8 +132,6 @@ def _setting(workload: str, scale: Scale, options: Options, device: str, dataset
         seed=options.seed,
         frequency_prefix=options.frequency_prefix,
         ranks=options.ranks,
-        nodes=options.nnodes,
-        rendezvous=options.rdzv_endpoint,
         tf32=options.tf32,
         **{name: getattr(scale, name) for name in _OF_SCALE},
     )

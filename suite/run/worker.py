@@ -231,7 +231,7 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
             serve(request, following, reporter)
         assert isinstance(request, RunCell)
         if request.cell.ranks is not None:
-            from suite.run.ranks.launch import launch
+            from suite.run.ranks.rank import launch
 
             return launch(request.cell, reporter)
         from suite.run.cell.experiment import run_cell

@@ -100,11 +100,10 @@ def rank_tables(groups: Sequence[RecordGroup]) -> tuple[ResultTable, ...]:
 def _rank_table(group: RecordGroup, heading: str) -> ResultTable:
     rows = merged_rows(group)
     accounts = [measurement.ranks for row in rows for measurement in row.measurements if measurement.ranks is not None]
-    where = f"{group.cell.nodes} machines" if group.cell.nodes > 1 else "one machine"
     backends = "".join(dict.fromkeys(f", {one.backend}" for one in accounts))
     return ResultTable(
         heading=heading,
-        caption=caption([group], f"ranks on {where}{backends}"),
+        caption=caption([group], f"ranks on one machine{backends}"),
         columns=_OF_RANKS,
         lines=tuple(map(_rank_line, rows)),
         notes=tuple(dict.fromkeys(remarks(rows))),

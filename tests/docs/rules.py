@@ -89,8 +89,6 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
         add="--workloads avazu --systems freq_cache", says="ranks on one machine"
     ),
-    "python run_bench.py --systems all --ranks 8 --nnodes 2 --rdzv-endpoint node0:29400 --device cuda --out "
-    "results/node0": "needs two machines with GPUs",
     "torchrun --standalone --nproc-per-node 2 docs/examples/train_dlrm_ranks_cached.py": Elsewhere(
         "tests/docs/test_examples.py", "train_dlrm_ranks_"
     ),

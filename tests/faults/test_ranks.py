@@ -1,9 +1,5 @@
 """Ranks: two compute what one computes, wrong ones are found out, and failing ones end in their status with all."""
 
-import socket
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -80,34 +76,6 @@ def test_a_rank_that_hangs_ends_the_cell_within_the_bound(tmp_path, monkeypatch)
     assert ended.outcome.status is Status.TIMEOUT, ended.outcome.reason
     assert ended.wall_s < GENEROUS.wall_s
     assert not any(map(runs, pids))
-
-
-def test_a_port_that_is_taken_is_tried_again(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        freed = threading.Timer(5, taken.close)
-        freed.start()
-        started = time.monotonic()
-        ended = run(tiny_cell("full_gpu", ranks=1, rendezvous=f"127.0.0.1:{port}"), tmp_path)
-        freed.join()
-    assert ended.outcome.status is Status.OK, ended.outcome.reason
-    assert time.monotonic() - started > 5
-
-
-def test_ranks_of_two_machines_meet_over_a_port_and_both_tell_the_outcome(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    cell = tiny_cell("freq_cache[placement=rows]", ranks=2, nodes=2, rendezvous=f"127.0.0.1:{port}")
-    folders = [tmp_path / name for name in ("first", "second")]
-    for folder in folders:
-        folder.mkdir()
-    with ThreadPoolExecutor(2) as machines:
-        outcomes = [ended.outcome for ended in machines.map(lambda folder: run(cell, folder), folders)]
-    assert [outcome.status for outcome in outcomes] == [Status.OK] * 2, outcomes[0].reason
-    assert len({outcome.measurement.quality.auroc for outcome in outcomes}) == 1
 
 
 def test_a_system_without_a_form_for_ranks_is_unsupported(tmp_path):

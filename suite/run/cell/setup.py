@@ -133,13 +133,12 @@ class CellSetup:
         needed = dict(self.system_class.required_bytes(self.spec))
         folder, free = locks.free_bytes()
         room = {Tier.HOST: resources.available_host_bytes(), Tier.DISK: free}
-        sharers = {Tier.HOST: self.cell.nodes, Tier.DEVICE: self.cell.ranks or 1}
         if self.spec.device.type == "cpu":
             needed = {Tier.DISK: needed.pop(Tier.DISK, 0), Tier.HOST: sum(needed.values())}
         else:
             room[Tier.DEVICE] = torch.cuda.mem_get_info(self.spec.device)[1]
         for tier, available in room.items():
-            wanted = needed.get(tier, 0) // sharers.get(tier, 1)
+            wanted = needed.get(tier, 0) // ((self.cell.ranks or 1) if tier is Tier.DEVICE else 1)
             if wanted > available:
                 where, remedy = f"of {tier} memory", ""
                 if tier is Tier.DISK:

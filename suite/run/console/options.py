@@ -19,8 +19,6 @@ from suite.records.environment import visible_gpu
 from systems import registry
 from systems.registry import split_list
 
-_MOST_RANKS = 64
-"""Maximum ranks: they split the batches of verification too."""
 _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "batch_size": (lambda size: size >= 1, "at least 1"),
     "rounds": (lambda rounds: 1 <= rounds <= 1_000, "from 1 to 1,000"),
@@ -28,6 +26,8 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "lr": (lambda lr: 0 < lr < 3e38, "above 0 and below 3e38"),  # rows are float32
     "seed": (lambda seed: 0 <= seed < 2**63, "from 0 to 2**63 - 1"),  # what torch's generators take
     "frequency_prefix": (lambda share: 0 < share <= 1, "above 0 and at most 1"),
+    # they split the batches of verification too; of a power of two parts, means add up exactly
+    "ranks": (lambda ranks: ranks in (1, 2, 4, 8, 16, 32, 64), "a power of two, 64 at most"),
     "embedding_dim": (lambda dim: dim >= 4 and dim % 4 == 0, "a multiple of 4, from 4 on (fbgemm's kernels need that)"),
 }
 
@@ -95,13 +95,7 @@ class Options:
     tf32: Annotated[
         bool, Option("--tf32", help="Multiply dense layers in TF32 instead of fp32, on an NVIDIA device")
     ] = False
-    ranks: Annotated[
-        int | None, Option(help="Processes that share every system's tables, and each batch; torchrun starts them")
-    ] = None
-    nnodes: Annotated[int, Option(help="Machines that run this command, with as many of the ranks each")] = 1
-    rdzv_endpoint: Annotated[
-        str | None, Option(help="host:port where ranks of several machines meet; default: the loopback alone")
-    ] = None
+    ranks: Annotated[int | None, Option(help="Processes that share every system's tables, and each batch")] = None
     steps: Annotated[int | None, Option(help="Training steps per cell; default: the scale's")] = None
     rounds: Annotated[int, Option(help="Repetitions of everything, each with a seed of its own")] = 1
     seed: Annotated[int, Option(help="Of streams, rows and dense weights in the first round")] = 0
@@ -146,29 +140,13 @@ def check_options(options: Options, *, device: str) -> None:
         raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.tf32 and device != "cuda":
         raise BadOption("--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda")
-    _check_ranks(options)
-    if options.cache_ratio and options.device_budget:
-        raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
-
-
-def _check_ranks(options: Options) -> None:
-    """Refuse inconsistent numbers of ranks and machines. Powers of two only: then means over parts add up exactly."""
     started = os.environ.get("WORLD_SIZE", "1")
     if started not in ("", "1"):
         raise BadOption(f"WORLD_SIZE is {started}: give --ranks {started} to one process, which starts the ranks")
-    ranks, nodes = options.ranks, options.nnodes
-    if ranks is None:
-        if nodes != 1 or options.rdzv_endpoint is not None:
-            raise BadOption("--nnodes and --rdzv-endpoint are for ranks: give --ranks")
-        return
-    if not 1 <= ranks <= _MOST_RANKS or ranks & (ranks - 1):
-        raise BadOption(f"--ranks: {ranks} is out of range, it must be a power of two, {_MOST_RANKS} at most")
-    if not 1 <= nodes <= ranks or ranks % nodes:
-        raise BadOption(f"--nnodes: {ranks} ranks are not to be had from {nodes} machines with as many each")
-    if nodes > 1 and options.rdzv_endpoint is None:
-        raise BadOption("--nnodes: several machines need a place to meet: give --rdzv-endpoint host:port")
-    if options.on_drive or options.device_budget:
+    if options.ranks and (options.on_drive or options.device_budget):
         raise BadOption("--ranks takes a --cache-ratio, and neither --tier disk nor --device-budget")
+    if options.cache_ratio and options.device_budget:
+        raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
 
 
 def named_systems(options: Options, *, cuda: bool) -> list[registry.Variant]:

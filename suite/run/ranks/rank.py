@@ -1,12 +1,10 @@
-"""One rank of a cell: support, verify, build, train, count, evaluate, in step with the other ranks.
-
-torchrun's agent calls `run_rank` in a process of its own.
-"""
+"""A cell on several ranks: `launch` starts them, and each supports, verifies, builds, ... in step with the others."""
 
 import gc
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -19,6 +17,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.multiprocessing.spawn import ProcessException, ProcessExitedException, start_processes
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -31,6 +30,7 @@ from suite.run.cell.experiment import first_failure, measure
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import multiply_in
 from suite.run.ranks.data_parallel import RankTrainer, all_gather_object, parts_of, verify_ranks
+from suite.run.resources import kernel_kills
 from suite.run.worker import CellResult, Reporter, describe, status_of
 from systems.contract import Verdict
 from systems.sharded.system import ShardedSystem
@@ -44,16 +44,55 @@ _LATE = ("Timed out waiting", "timed out", "Watchdog caught")
 """Parts of error messages of collectives: another rank has exited (`_GONE`), or did not join in time (`_LATE`)."""
 
 
-def run_rank(cell: Cell, folder: Path, reports: Path) -> None:
+def launch(cell: Cell, reporter: Reporter) -> CellResult:
+    """Run a cell on ranks of this machine, with a share of the cores each.
+
+    They meet in a file and use only the loopback interface, so that no port can be taken.
+    """
+    reporter.phase("start ranks")
+    assert cell.ranks is not None
+    threads, ranks = str(max(1, len(os.sched_getaffinity(0)) // cell.ranks)), str(cell.ranks)
+    os.environ |= {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads, "WORLD_SIZE": ranks}
+    os.environ |= {"LOCAL_WORLD_SIZE": ranks, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+        folder, kills = Path(name), kernel_kills()
+        try:
+            # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.forkserver`
+            method = "fork" if cell.device == "cpu" else "spawn"
+            start_processes(run_rank, (cell, folder, reporter.address), nprocs=cell.ranks, start_method=method)
+        except ProcessException as error:
+            return _failure(error, folder, kernel_killed=kernel_kills() > kills)
+        return _results(folder)[0]
+
+
+def _results(folder: Path) -> dict[int, CellResult]:
+    """Results that ranks have written, by rank."""
+    return {int(path.stem): CellResult.model_validate_json(path.read_text()) for path in folder.glob("[0-9]*.json")}
+
+
+def _failure(error: ProcessException, folder: Path, *, kernel_killed: bool) -> CellResult:
+    """Result of failed ranks: that of a killed rank, else of one with a reason, else of one that lost the others."""
+    rank, code = error.error_index, error.exit_code if isinstance(error, ProcessExitedException) else 1
+    if code == -signal.SIGKILL and kernel_killed:
+        return CellResult(status=Status.OOM_HOST, reason=f"the kernel killed rank {rank} for want of memory")
+    if code == -signal.SIGKILL:
+        return CellResult(status=Status.CRASHED, reason=f"rank {rank} was killed from outside (SIGKILL)")
+    results = _results(folder)
+    if rank not in results:
+        return CellResult(status=Status.CRASHED, reason=f"rank {rank} gave no result: {error}")
+    return min(results.items(), key=lambda item: (LOST in item[1].reason, item[0]))[1]
+
+
+def run_rank(rank: int, cell: Cell, folder: Path, reports: Path) -> None:
     """Run the cell with the other ranks; this rank writes its result to a file in `folder`.
 
-    The first rank of a machine writes its progress to `reports`.
+    The first rank writes its progress to `reports`.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)  # replaces the agent's handlers: a rank that waits in C++ must end too
+        signal.signal(number, signal.SIG_DFL)  # a rank that waits in C++ must end too
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
-    rank, leads = int(os.environ["RANK"]), os.environ["LOCAL_RANK"] == "0"
-    with (reports if leads else Path(os.devnull)).open("wb") as pipe:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    with (Path(os.devnull) if rank else reports).open("wb") as pipe:
         reporter = Reporter(pipe)
         try:
             outcome = _run(cell, folder, reporter)
@@ -61,12 +100,12 @@ def run_rank(cell: Cell, folder: Path, reports: Path) -> None:
         except Exception as error:
             traceback.print_exc()
             outcome, failed = _failed(error, rank), True
-        if leads or failed:
+        if failed or not rank:
             write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
     if failed:
         sys.stderr.flush()
         if LOST in outcome.reason:
-            time.sleep(_FOUND_S)  # the agent finds the rank that failed first, and kills this one
+            time.sleep(_FOUND_S)  # the rank that failed first is to be found, and this one killed
         os._exit(1)  # exit handlers of libraries must not wait for exited ranks
     gc.collect()  # frees the model: after its process group that can hang (pytorch 75097)
     dist.destroy_process_group()
@@ -146,11 +185,11 @@ def _join(cell: Cell, folder: Path) -> torch.device:
     """
     device = torch.device("cpu")
     if cell.device == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", int(os.environ["RANK"]))
         torch.cuda.set_device(device)
     dist.init_process_group(
         "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl",
-        init_method="env://" if cell.rendezvous else f"file://{folder}/group",
+        init_method=f"file://{folder}/group",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=timedelta(seconds=0.75 * scale_of(cell.scale, on_drive=False).stall_s),

@@ -92,7 +92,7 @@ def test_where_data_lie_is_taken_from_the_plan_and_never_from_a_record(run, tmp_
     cells = [cell.model_copy(update={"data": "real", "data_dir": "here", "data_digest": "d"}) for cell in CELLS]
     monkeypatch.setattr(module, "take_turns", lambda records, log, **_: iter(()))
     for record in run(cells=cells).records:
-        moved = record.cell.model_copy(update={"data_dir": "/somewhere/else", "rendezvous": "evil.example:1"})
+        moved = record.cell.model_copy(update={"data_dir": "/somewhere/else"})
         RecordStore(tmp_path).write(record.model_copy(update={"cell": moved}))
     seen = []
     monkeypatch.setattr(module, "take_turns", lambda records, log, **_: iter(seen.extend(records) or ()))
