@@ -4,9 +4,8 @@ Imports take as long as the training of a small cell. The forkserver computes no
 fork is safe: torch is told to ask NVML for devices. If an import did open a driver, workers exec a new interpreter.
 
 Started as `python -m suite.run.forkserver FD`, where FD is a socket. A request is the path of the worker's temporary
-directory, with five file descriptors: standard input, messages, log, a descriptor to keep open, and exit. The answer is
-the worker's PID. When a worker has ended, its exit code is written to `exit`. When the socket closes, the forkserver
-ends; workers keep running.
+directory, with four file descriptors: requests, answers, log and exit. The answer is the worker's PID. When a worker
+has ended, its exit code is sent to `exit`. When the socket closes, the forkserver ends; workers keep running.
 
 A process that left its session and its parent is reparented: to its worker while that one lives, then to the
 forkserver, which kills it before it reports the worker's end.
@@ -25,6 +24,7 @@ import tempfile
 import warnings
 from contextlib import suppress
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from typing import NoReturn
@@ -106,7 +106,7 @@ def fork_worker(folder: Path, fds: list[int]) -> int:
 
     Args:
         folder: Its directory of temporary files.
-        fds: Standard input, messages, log, a descriptor to keep open, and exit; see this module.
+        fds: Requests, answers, log and exit; see this module.
 
     Raises:
         OSError: no worker could be started.
@@ -178,10 +178,10 @@ def main() -> None:
             os.read(wake_fd, 4096)
             _reap(exits)
         if asked.fileno() in ready:
-            request, fds, _, _ = socket.recv_fds(asked, _PATH_BYTES, 5)
-            if not request:
+            folder, fds, _, _ = socket.recv_fds(asked, _PATH_BYTES, 4)
+            if not folder:
                 os._exit(0)
-            stdin, messages, log, kept, ended = fds
+            stdin, messages, log, ended = fds
             alone, has_session = os.pipe()
             pid = os.fork()
             if pid == 0:
@@ -189,9 +189,9 @@ def main() -> None:
                 os.setsid()  # Ctrl-C in the terminal is the parent's to handle
                 adopt_orphans()
                 os.close(has_session)
-                environment["TMPDIR"] = os.fsdecode(request)
-                _become_worker(environment, anew=anew, stdin=stdin, messages=messages, log=log, kept=kept)
-            _close(stdin, messages, log, kept, has_session)
+                environment["TMPDIR"] = os.fsdecode(folder)
+                _become_worker(environment, anew=anew, stdin=stdin, messages=messages, log=log)
+            _close(stdin, messages, log, has_session)
             os.read(alone, 1)  # returns at EOF, when all that the worker starts can be found from it
             os.close(alone)
             exits[pid] = ended
@@ -203,16 +203,13 @@ def _reap(exits: dict[int, int]) -> None:
     for pid in list(exits):
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
-            ended = exits.pop(pid)
+            ended = Connection(exits.pop(pid), readable=False)
             worker.kill_children(spare=exits)  # children of living workers are not adopted yet
-            with suppress(OSError):  # the parent has closed the pipe
-                os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
-            os.close(ended)
+            with suppress(OSError), ended:  # the parent has closed the pipe
+                ended.send(os.waitstatus_to_exitcode(status))
 
 
-def _become_worker(
-    environment: dict[str, str], *, anew: bool, stdin: int, messages: int, log: int, kept: int
-) -> NoReturn:
+def _become_worker(environment: dict[str, str], *, anew: bool, stdin: int, messages: int, log: int) -> NoReturn:
     """In the forked process: set up files and environment, and run the worker; `anew` execs an interpreter."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -220,7 +217,6 @@ def _become_worker(
     os.dup2(log, 1)
     os.dup2(log, 2)
     _close(stdin, log)
-    os.set_inheritable(kept, True)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # recomputed from this worker's environment

@@ -107,12 +107,8 @@ def locked(path: Path, *, wait: bool = False) -> IO[str]:
 
 
 @contextmanager
-def cell_directory() -> Iterator[tuple[Path, int]]:
-    """A directory for one cell, removed after it.
-
-    Yields:
-        The directory, and the file descriptor of its lock, which keeps other runs from removing it. A worker that
-        inherits the descriptor keeps the directory while it lives, even after its run was killed.
+def cell_directory() -> Iterator[Path]:
+    """A directory for one cell, removed after it; its lock keeps other runs from removing it before.
 
     Raises:
         OSError: the directory cannot be created.
@@ -123,14 +119,14 @@ def cell_directory() -> Iterator[tuple[Path, int]]:
         held = locked(folder / _LOCK)
     with held:
         try:
-            yield folder, held.fileno()
+            yield folder
         finally:
             with locked(parent / _LOCK, wait=True):  # another run would take it for a stale one
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_stale() -> list[Path]:
-    """Remove the directories of cells whose run and worker are both gone.
+    """Remove the directories of cells whose run is gone; a worker that has not seen that yet ends without them.
 
     Returns:
         The removed directories.

@@ -1,15 +1,13 @@
 """The parent's side of a worker process: start it, send requests, read answers, enforce limits, kill it."""
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from pathlib import Path
-
-from pydantic import BaseModel
 
 from suite.records.record import Cell, Status
 from suite.records.scales import scale_of
@@ -17,7 +15,7 @@ from suite.run.forkserver import fork_worker
 from suite.run.locks import cell_directory, is_disk_full
 from suite.run.memory_group import remove_stale_groups
 from suite.run.resources import available_host_bytes, kernel_kills, tree_rss_bytes
-from suite.run.worker import ANSWERS, Ack, CellResult, Progress, RunCell, StepTiming, encode
+from suite.run.worker import Answer, CellResult, Progress, Request, RunCell
 
 _GRACE_S = 10.0
 """Seconds that a worker may take to end after its last message, or to be reaped after a kill."""
@@ -106,17 +104,16 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         self.returncode: int | None = None
         self._kills_before = kernel_kills()
         self._asked: float | None = None
-        self._buffer = b""
-        with ExitStack() as mine, ExitStack() as theirs:
-            folder, keep = mine.enter_context(cell_directory())
-            stdin, self._stdin = _pipe(theirs, mine)
-            self._messages, messages = _pipe(mine, theirs)
-            self._ended, ended = _pipe(mine, theirs)
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.unlink(missing_ok=True)
-            output = theirs.enter_context(log.open("ab"))  # all processes of the worker append to it
-            fds = [stdin, messages, output.fileno(), keep, ended]
-            self.pid = fork_worker(folder, fds)
+        stdin, self._requests = Pipe(duplex=False)
+        self._answers, answers = Pipe(duplex=False)
+        self._ended, ended = Pipe(duplex=False)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        with ExitStack() as mine, stdin, answers, ended, log.open("ab") as output:  # all processes of it append there
+            for end in (self._requests, self._answers, self._ended):
+                mine.enter_context(end)
+            folder = mine.enter_context(cell_directory())
+            self.pid = fork_worker(folder, [end.fileno() for end in (stdin, answers, output, ended)])
             mine.callback(self._kill)
             self._resources = mine.pop_all()
 
@@ -133,57 +130,44 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
 
     def wait(self, timeout: float = 0.0) -> int | None:
         """Wait for the worker's end. Returns its exit code, negative for a signal; None after `timeout` seconds."""
-        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-            self.returncode = int(os.read(self._ended, 64) or -9)  # EOF: the forkserver was killed with it
+        if self.returncode is None and self._ended.poll(timeout):
+            try:
+                self.returncode = self._ended.recv()
+            except EOFError:  # the forkserver was killed with it
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
-    def ask(self, request: BaseModel) -> None:
+    def ask(self, request: Request) -> None:
         """Send a request. If the worker died before reading it, `answer` reports its exit."""
         if self._asked is None:
             self._asked = time.monotonic()
-        line = encode(request)
         with suppress(BrokenPipeError):
-            while line:
-                line = line[os.write(self._stdin, line) :]
+            self._requests.send(request)
 
-    def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Ack | StepTiming | CellResult:
-        """The next answer other than `Progress`; without one, a `CellResult` with the broken limit or the exit.
+    def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Answer:
+        """The next answer; without one, a `CellResult` with the broken limit or the exit.
 
         Wall time counts from the first request, silence from this call or the last message.
         """
         heard = time.monotonic()
         while True:
-            while (answer := self._next_line()) is not None:
-                if not isinstance(answer, Progress):
-                    return answer
-                self.phase = answer.phase
-                on_progress(answer)
-                heard = time.monotonic()
             # waiting messages are read before limits are checked: this process may have been stopped meanwhile
-            waiting = select.select([self._messages], [], [], 0)[0]
-            if not waiting and (broken := self._broken_limit(limits, heard)):
+            if not self._answers.poll() and (broken := self._broken_limit(limits, heard)):
                 return broken
             # checked first: its last message is in the pipe by then. An orphan may hold the pipe open.
             ended = self.wait() is not None
-            if select.select([self._messages], [], [], 0 if ended else _POLL_S)[0]:
-                chunk = os.read(self._messages, 1 << 16)
-                self._buffer += chunk
-                if not chunk:
+            if self._answers.poll(0 if ended else _POLL_S):
+                try:
+                    message: Progress | Answer = self._answers.recv()
+                except EOFError:
                     self.wait(_GRACE_S)  # it may still write a core dump or flush its log
                     return self._post_mortem()
+                if not isinstance(message, Progress):
+                    return message
+                self.phase, heard = message.phase, time.monotonic()
+                on_progress(message)
             elif ended:
                 return self._post_mortem()
-
-    def _next_line(self) -> Progress | Ack | StepTiming | CellResult | None:
-        line, end, rest = self._buffer.partition(b"\n")
-        if not end:
-            return None
-        self._buffer = rest
-        try:
-            return ANSWERS.validate_json(line)
-        except ValueError as error:
-            reason = f"the worker sent a line that is no message: {str(error).splitlines()[0]}"
-            return CellResult(status=Status.CRASHED, reason=reason)
 
     def _broken_limit(self, limits: Limits, heard: float) -> CellResult | None:
         now, status, used = time.monotonic(), Status.TIMEOUT, 0
@@ -218,11 +202,3 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             lines = output.read().decode(errors="replace").split("\n")
         last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         return CellResult(status=Status.CRASHED, reason=reason + (f"; its last line: {last}" if last else ""))
-
-
-def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """A pipe whose ends are closed with their stacks."""
-    ends = os.pipe()
-    for fd, stack in zip(ends, (reader, writer), strict=True):
-        stack.callback(os.close, fd)
-    return ends

@@ -1,8 +1,8 @@
 """The worker process: runs one cell (`suite.run.cell.experiment`), or times systems (`suite.run.turns.host`).
 
-Forked by `suite.run.forkserver`, or a new interpreter that calls `main`. It reads requests from standard input and
-writes answers to a pipe of their own, so that output of a system is not mistaken for an answer: one JSON object per
-line. The parent keeps standard input open while it lives; when it closes, the worker kills itself.
+Forked by `suite.run.forkserver`, or a new interpreter that calls `main`. It receives requests from standard input and
+sends answers to a pipe of their own, so that output of a system is not mistaken for an answer. The parent keeps
+standard input open while it lives; when it closes, the worker kills itself.
 """
 
 import importlib.util
@@ -15,12 +15,12 @@ import traceback
 import warnings
 from collections.abc import Container, Iterator
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Annotated, BinaryIO, Literal, NoReturn
+from typing import NoReturn
 
 import psutil
-from pydantic import BaseModel, Field, TypeAdapter
 
 from suite.records.environment import PROJECT, code_digest
 from suite.records.measured import BeladyBound, Model
@@ -52,14 +52,13 @@ class RunCell(Model):
         optima: Folder of optima that were replayed, so that none is replayed twice; None: none is kept.
     """
 
-    kind: Literal["cell"] = "cell"
     cell: Cell
     rows: Path | None = None
     optima: Path | None = None
 
 
 class Build(Model):
-    """Builds a system that is to be timed, and makes this a timing worker; the answer is `Ack`.
+    """Builds a system that is to be timed, and makes this a timing worker; the answer is None.
 
     Where the system is there already, a new build of all begins: those that are there are freed first.
 
@@ -69,7 +68,6 @@ class Build(Model):
         steps: Steps that it will train after the build.
     """
 
-    kind: Literal["build"] = "build"
     name: str
     cell: Cell
     steps: int
@@ -84,7 +82,6 @@ class RunSteps(Model):
         embeddings_only: Train without the MLPs.
     """
 
-    kind: Literal["turn"] = "turn"
     name: str
     steps: int
     lead_steps: int = 0
@@ -92,22 +89,14 @@ class RunSteps(Model):
 
 
 Request = RunCell | Build | RunSteps
-REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
 class Progress(Model):
     """A progress message. Only the training thread sends it, so a hung system sends none."""
 
-    kind: Literal["progress"] = "progress"
     phase: str
     step: int = 0
     steps: int = 0
-
-
-class Ack(Model):
-    """Confirms that a request was carried out."""
-
-    kind: Literal["done"] = "done"
 
 
 class StepTiming(Model):
@@ -121,7 +110,6 @@ class StepTiming(Model):
         rows_read: Rows that the system read from its file, if it counts them.
     """
 
-    kind: Literal["turn"] = "turn"
     seconds: float
     wait_s: float
     loss: str
@@ -133,7 +121,6 @@ class StepTiming(Model):
 class CellResult(Model):
     """Result of a cell from its own process, or the reason why a timing worker stopped. The last message."""
 
-    kind: Literal["outcome"] = "outcome"
     status: Status
     reason: str = ""
     notes: tuple[str, ...] = ()
@@ -142,23 +129,20 @@ class CellResult(Model):
     optimum: BeladyBound | None = None
 
 
-Answer = Progress | Ack | StepTiming | CellResult
-ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
-
-
-def encode(message: BaseModel) -> bytes:
-    """A message as one line, newline included."""
-    return message.model_dump_json().encode() + b"\n"
+Answer = StepTiming | CellResult | None
 
 
 class Reporter:
     """Sends progress to the parent process, at most four times a second while a phase lasts.
 
+    Args:
+        pipe: Without one nothing is sent.
+
     Attributes:
         notes: Sentences for the record about changes and failures of the harness.
     """
 
-    def __init__(self, pipe: BinaryIO) -> None:
+    def __init__(self, pipe: Connection | None) -> None:
         self._pipe = pipe
         self._phase = "start"
         self._starts: list[tuple[str, float]] = []
@@ -168,6 +152,7 @@ class Reporter:
     @property
     def address(self) -> Path:
         """Path at which another process of this machine opens the same pipe."""
+        assert self._pipe is not None
         return Path(f"/proc/{os.getpid()}/fd/{self._pipe.fileno()}")
 
     def phase(self, name: str) -> None:
@@ -191,23 +176,20 @@ class Reporter:
         """Seconds since the start of the first phase."""
         return time.perf_counter() - self._starts[0][1]
 
-    def send(self, message: Progress | Ack | StepTiming | CellResult) -> None:
+    def send(self, message: Progress | Answer) -> None:
         """Send a message at once."""
         self._last = time.monotonic()
-        self._pipe.write(encode(message))
-        self._pipe.flush()
+        if self._pipe is not None:
+            self._pipe.send(message)
 
 
 def main(messages: int) -> NoReturn:
-    """Serve the requests on standard input, and write the result to a file descriptor."""
-    pipe = os.fdopen(messages, "wb")
-    lines: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_read_until_the_parent_dies, args=(lines,), daemon=True).start()
+    """Serve the requests on standard input, and send the result to a file descriptor."""
+    requests: SimpleQueue[Request] = SimpleQueue()
+    threading.Thread(target=_receive_until_the_parent_dies, args=(requests,), daemon=True).start()
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
-    reporter = Reporter(pipe)
-    requests = map(REQUESTS.validate_json, iter(lines.get, None))
-    request = next(requests)
-    reporter.send(_changed() or _outcome(request, requests, reporter))
+    reporter = Reporter(Connection(messages, readable=False))
+    reporter.send(_changed() or _outcome(requests.get(), iter(requests.get, None), reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()
     os._exit(0)
@@ -242,14 +224,15 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
         return CellResult(status=status_of(error), reason=describe(error))
 
 
-def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:
-    """Queue the lines of standard input. When the parent closes it or dies, kill this worker and all its processes."""
-    # not sys.stdin: this thread would hold its lock, which aborts the interpreter if a system calls sys.exit()
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as requests:
-        for line in requests:
-            lines.put(line)
-    kill_children()
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+def _receive_until_the_parent_dies(requests: SimpleQueue[Request]) -> None:
+    """Queue requests. When the parent closes standard input or dies, kill this worker and all its processes."""
+    stdin = Connection(0, writable=False)
+    try:
+        while True:
+            requests.put(stdin.recv())
+    finally:
+        kill_children()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def kill_children(*, spare: Container[int] = ()) -> None:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,16 +93,15 @@ def run_rank(rank: int, cell: Cell, folder: Path, reports: Path) -> None:
         signal.signal(number, signal.SIG_DFL)  # a rank that waits in C++ must end too
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    with (Path(os.devnull) if rank else reports).open("wb") as pipe:
-        reporter = Reporter(pipe)
-        try:
-            outcome = _run(cell, folder, reporter)
-            failed = False
-        except Exception as error:
-            traceback.print_exc()
-            outcome, failed = _failed(error, rank), True
-        if failed or not rank:
-            write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
+    reporter = Reporter(None if rank else Connection(os.open(reports, os.O_WRONLY), readable=False))
+    try:
+        outcome = _run(cell, folder, reporter)
+        failed = False
+    except Exception as error:
+        traceback.print_exc()
+        outcome, failed = _failed(error, rank), True
+    if failed or not rank:
+        write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
     if failed:
         sys.stderr.flush()
         if LOST in outcome.reason:

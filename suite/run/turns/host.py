@@ -18,7 +18,7 @@ from suite.run.cell.host_budget import host_budget, return_freed_memory
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, multiply_in
 from suite.run.resources import drive_traffic
-from suite.run.worker import Ack, Build, Reporter, Request, RunSteps, StepTiming
+from suite.run.worker import Build, Reporter, Request, RunSteps, StepTiming
 from systems.contract import EmbeddingSystem
 
 
@@ -32,7 +32,7 @@ def serve(first: Build, following: Iterator[Request], reporter: Reporter) -> NoR
                 case Build():
                     reporter.phase(f"build {request.name}")
                     systems.build(request)
-                    reporter.send(Ack())
+                    reporter.send(None)
                 case RunSteps():
                     reporter.send(systems.turn(request))
     raise AssertionError  # requests do not end

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel
-
 from suite.records.measured import DriveTraffic, Isolation, Turns
 from suite.records.record import Record, Status
 from suite.records.scales import LEAD_STEPS
@@ -215,7 +213,7 @@ class _Attempt:
             self._done += 1
         return found
 
-    def _ask(self, one: Participant, request: BaseModel) -> StepTiming | None:
+    def _ask(self, one: Participant, request: Build | RunSteps) -> StepTiming | None:
         """Send a request. Returns the timing of `RunSteps`, None for other requests.
 
         Raises:
@@ -226,7 +224,7 @@ class _Attempt:
         answer = worker.answer(self._limits)
         if isinstance(answer, CellResult):
             raise _Failure(one, answer)
-        return answer if isinstance(answer, StepTiming) else None
+        return answer
 
     def _tell(self, phase: str) -> None:
         """Report progress: a phase, and the turns of all systems that were taken."""

@@ -41,6 +41,7 @@ def run(tmp_path, monkeypatch):
 
 STAND_IN = """
 import importlib, os, sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from suite.run import worker, forkserver
@@ -48,7 +49,8 @@ from suite.run import worker, forkserver
 sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: "TORCH_SEES_A_DEVICE" in os.environ))
 
 def main(fd):
-    exec(Path({script!r}).read_text(), {{"fd": fd}})
+    answers = Connection(fd, readable=False)
+    exec(Path({script!r}).read_text(), {{**vars(worker), "answers": answers, "send": answers.send}})
     sys.exit()
 
 worker.main, importlib.import_module, sys.argv = main, lambda name: None, ["", sys.argv[-1]]
@@ -58,7 +60,7 @@ forkserver.main()
 
 @pytest.fixture(scope="module")
 def body(tmp_path_factory):
-    """A script that forked workers run in place of their own; the message pipe's file descriptor is `fd`."""
+    """A script that forked workers run in place of their own; it has the names of `suite.run.worker`, and `send`."""
     folder = tmp_path_factory.mktemp("stand_in")
     stand_in = folder / "forkserver"
     stand_in.write_text(f"#!{sys.executable}\n{STAND_IN.format(script=str(folder / 'script'))}")

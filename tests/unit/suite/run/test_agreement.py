@@ -1,6 +1,5 @@
 """Systems of a setting are compared in the rows that their cells read back: one wrong row of 4,096 is found."""
 
-import io
 import math
 
 import numpy as np
@@ -183,7 +182,7 @@ def trained(out, system, **setting):
     cell = tiny_cell(system, **setting)
     key = f"{system}-{cell.setting}".replace(":", "-")
     blank = record(setting=ON_CPU).model_copy(update={"cell": cell, "key": key, "environment": environment(gpu=False)})
-    outcome = run_cell(RunCell(cell=cell, rows=path_of(out, blank.key)), Reporter(io.BytesIO()))
+    outcome = run_cell(RunCell(cell=cell, rows=path_of(out, blank.key)), Reporter(None))
     assert outcome.status is Status.OK, outcome.reason
     return blank.model_copy(update={"verification": outcome.verification, "measurement": outcome.measurement})
 

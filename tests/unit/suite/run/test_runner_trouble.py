@@ -82,11 +82,11 @@ def test_crashed_run_leaves_no_lock(run, tmp_path):
 def test_next_run_removes_the_temporary_files_of_killed_cells_and_those_of_no_others(run, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     script = f"import os, tempfile; tempfile.tempdir = {str(tmp_path)!r}; from suite.run.locks import *\n"
-    script += "with cell_directory() as (folder, _): (folder / 'rows').write_text('1'); os.kill(os.getpid(), 9)"
+    script += "with cell_directory() as folder: (folder / 'rows').write_text('1'); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script], check=False)
     (left,) = tmp_path.glob("embedding-offload-bench-*/*-*")
     assert (left / "rows").is_file()
-    with cell_directory() as (living, _):
+    with cell_directory() as living:
         ran = run()
         assert living.is_dir()
     assert not left.exists()

@@ -13,7 +13,7 @@ from suite.run.process import Limits
 from suite.run.turns import timing
 from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, who_takes_turns
 from suite.run.turns.timing import take_turns, time_group, times_of
-from suite.run.worker import Ack, Build, CellResult, RunSteps, StepTiming
+from suite.run.worker import Build, CellResult, RunSteps, StepTiming
 from tests.faults.cells import fake, tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
@@ -153,7 +153,7 @@ class FakeWorker:
             case RunSteps(name=name, steps=steps):
                 return StepTiming(seconds=steps * (2.0 if name == "freq_cache" else 1.0), wait_s=0.0, loss="0x1p-1")
             case Build():
-                return Ack()
+                return None
 
 
 @pytest.fixture
