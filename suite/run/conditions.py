@@ -4,7 +4,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -23,7 +23,7 @@ class MachineMonitor:
 
     def __init__(self, *, cuda: bool) -> None:
         self._cuda = cuda
-        self._state = machine_state(cuda=cuda)
+        self._state = _machine_state(cuda=cuda)
         self._start = time.monotonic()
         self._before = _cpu_times()
 
@@ -34,14 +34,13 @@ class MachineMonitor:
 
     def conditions(self, *, complete: bool) -> Conditions:
         """Conditions since construction; `complete`: all workers exited by themselves, so their CPU time is known."""
-        passed = _CpuTimes(*(after - before for after, before in zip(_cpu_times(), self._before, strict=True)))
-        available_s = max(passed.available_s, 1e-9)
-        others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / available_s)
+        passed = (after - before for after, before in zip(_cpu_times(), self._before, strict=True))
+        available_s, busy_s, stolen_s, own_s = passed
         return Conditions(
             start=self._state,
-            end=machine_state(cuda=self._cuda),
-            others_cpu_share=others if complete else None,
-            stolen_cpu_share=passed.stolen_s / available_s,
+            end=_machine_state(cuda=self._cuda),
+            others_cpu_share=min(1.0, max(0.0, busy_s - own_s) / available_s) if complete else None,
+            stolen_cpu_share=stolen_s / available_s,
         )
 
 
@@ -66,42 +65,27 @@ def interference(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
     return tuple(found)
 
 
-def machine_state(*, cuda: bool) -> MachineState:
+def _machine_state(*, cuda: bool) -> MachineState:
     """Current load, and how often heat slowed down the CPUs; with `cuda` the same of the GPU, and who else has it."""
-    return MachineState(
-        load=os.getloadavg()[0], cpu_throttled=_cpu_throttled(), **(ask_nvml(_gpu_state) or {} if cuda else {})
-    )
+    throttled: list[int] = []
+    with suppress(OSError, ValueError):
+        throttled = [int(path.read_text()) for path in Path("/sys").glob(_THROTTLE_COUNTS)]
+    gpu = ask_nvml(_gpu_state) if cuda else None
+    return MachineState(load=os.getloadavg()[0], cpu_throttled=sum(throttled) if throttled else None, **(gpu or {}))
 
 
-class _CpuTimes(NamedTuple):
-    """Total seconds so far of the CPUs that this process may use, and of this process and its exited workers."""
-
-    available_s: float
-    busy_s: float
-    stolen_s: float
-    own_s: float
-
-
-def _cpu_times() -> _CpuTimes:
+def _cpu_times() -> tuple[float, float, float, float]:
+    """Seconds so far: available on the CPUs that this process may use, busy, stolen, and its own and its workers'."""
     cpus, rows, own = os.sched_getaffinity(0), psutil.cpu_times(percpu=True), [os.times()]
     for child in psutil.Process().children():  # the forkserver: workers that have exited count with it
         with suppress(psutil.Error):
             own.append(child.cpu_times())
     watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows
-    return _CpuTimes(
-        available_s=time.monotonic() * len(watched),
-        # without interrupts: most belong to the cell's own disk and device
-        busy_s=sum(row.user + row.nice + row.system for row in watched),
-        stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
-        own_s=sum(one.user + one.system + one.children_user + one.children_system for one in own),
-    )
-
-
-def _cpu_throttled() -> int | None:
-    with suppress(OSError, ValueError):
-        counts = [int(path.read_text()) for path in Path("/sys").glob(_THROTTLE_COUNTS)]
-        return sum(counts) if counts else None
-    return None
+    # without interrupts: most belong to the cell's own disk and device
+    busy_s = sum(row.user + row.nice + row.system for row in watched)
+    stolen_s = sum(getattr(row, "steal", 0.0) for row in watched)
+    own_s = sum(one.user + one.system + one.children_user + one.children_system for one in own)
+    return time.monotonic() * len(watched), busy_s, stolen_s, own_s
 
 
 def _gpu_state(nvml: Any, gpu: Any) -> dict[str, Any]:  # noqa: ANN401 - a module and an opaque handle

@@ -59,10 +59,10 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         self._remedy = _REMEDY[self._version]
         self._peak_file: int | None = None
         self.how = f"memory control group, version {self._version}"
-        if self._version == 2 and (root / "run/systemd/system").is_dir() and not _is_delegated(own):
-            raise CgroupUnavailable("systemd owns the control groups here", self._remedy)
-        self._home = _parent_of_new(own)
+        self._home = _home(own)
         """Group to which this process returns."""
+        if self._version == 2 and (root / "run/systemd/system").is_dir() and not _is_delegated(self._home):
+            raise CgroupUnavailable("systemd owns the control groups here", self._remedy)
         with self._as_unavailable():
             self._path = self._home / f"{PREFIX}{os.getpid()}"
             if self._version == 2:
@@ -105,7 +105,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     @property
     def usage_bytes(self) -> int:
         """Bytes in use now."""
-        return int(self._read(self._files.usage))
+        return int((self._path / self._files.usage).read_text())
 
     @property
     def file_bytes(self) -> int:
@@ -118,7 +118,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         try:
             if self._peak_file is not None:
                 return int(os.pread(self._peak_file, 64, 0))
-            return int(self._read(self._files.peak))
+            return int((self._path / self._files.peak).read_text())
         except FileNotFoundError:  # version 2 before Linux 5.19
             return None
 
@@ -177,19 +177,15 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             why = f"no memory control group can be had below {self._home} ({error.strerror})"
             raise CgroupUnavailable(why, self._remedy.format(self._home)) from None
 
-    def _read(self, name: str) -> str:
-        return (self._path / name).read_text()
-
     def _write(self, name: str, value: int | str) -> None:
         (self._path / name).write_text(str(value))
 
 
 def group_of(pid: int, *, root: Path = Path("/")) -> Path | None:
     """Folder of the group that process `pid` makes below this process's own; None: groups are not available here."""
-    try:
-        return _parent_of_new(own_group(root)[1]) / f"{PREFIX}{pid}"
-    except CgroupUnavailable:
-        return None
+    with suppress(CgroupUnavailable):
+        return _home(own_group(root)[1]) / f"{PREFIX}{pid}"
+    return None
 
 
 def remove_stale_groups(*, root: Path = Path("/")) -> list[str]:
@@ -206,16 +202,16 @@ def remove_stale_groups(*, root: Path = Path("/")) -> list[str]:
     return removed
 
 
-def _parent_of_new(own: Path) -> Path:
+def _home(own: Path) -> Path:
     """Group below which new groups for processes of `own` are created."""
     return own.parent if own.name == _LEAF else own
 
 
-def _is_delegated(own: Path) -> bool:
-    """Whether systemd has delegated this group to its processes."""
+def _is_delegated(group: Path) -> bool:
+    """Whether systemd has delegated a group to its processes."""
     for name in _DELEGATED:
         with suppress(OSError):
-            if os.getxattr(_parent_of_new(own), name) == b"1":
+            if os.getxattr(group, name) == b"1":
                 return True
     return False
 

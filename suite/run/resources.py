@@ -7,7 +7,7 @@ import math
 import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
@@ -88,19 +88,17 @@ def tree_rss_bytes(pid: int) -> int:
 
 def drive_traffic() -> tuple[int, int]:
     """Bytes that this process has read from and written to drives so far; zeros if the kernel does not report them."""
-    try:
+    with suppress(psutil.AccessDenied):
         used = psutil.Process().io_counters()
-    except (psutil.AccessDenied, AttributeError):
-        return 0, 0
-    return used.read_bytes, used.write_bytes
+        return used.read_bytes, used.write_bytes
+    return 0, 0
 
 
 def pss_bytes() -> int | None:
     """Current proportional set size: shared pages divided by their users. None if the kernel does not report it."""
-    try:
+    with suppress(psutil.AccessDenied):
         return int(psutil.Process().memory_full_info().pss)
-    except (psutil.AccessDenied, AttributeError):
-        return None
+    return None
 
 
 def device_peak(device: "torch.device") -> dict[str, int | None]:
@@ -120,13 +118,12 @@ def device_peak(device: "torch.device") -> dict[str, int | None]:
     return {
         "device_allocated_bytes": torch.cuda.max_memory_allocated(device),
         "device_reserved_bytes": torch.cuda.max_memory_reserved(device),
-        "device_used_bytes": ask_nvml(_used_by_this_process),
+        "device_used_bytes": ask_nvml(  # the driver may list a process without its usage
+            lambda nvml, gpu: {
+                found.pid: found.usedGpuMemory for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+            }.get(os.getpid())
+        ),
     }
-
-
-def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - a module and an opaque handle
-    held = {found.pid: found.usedGpuMemory for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
-    return held.get(os.getpid())  # the driver may list a process without its usage
 
 
 def _own_groups(controller: str, root: Path) -> tuple[int, list[Path]]:
@@ -204,7 +201,6 @@ def kernel_kills() -> int:
 
 def runs(pid: int) -> bool:
     """Whether a process is running; a zombie is not."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return False

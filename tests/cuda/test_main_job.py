@@ -6,8 +6,6 @@ longer than what they compute.
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,17 +95,6 @@ def test_systems_take_turns_in_one_process(shared: Path, tmp_path: Path) -> None
         times = times_of(group, result, identity="")
         assert times.keys() | {"full_gpu" + BASELINE_REPEAT} >= {one.name for one in group.participants}
         assert all(isinstance(turns, Turns) for turns in times.values()), times
-
-
-@OTHERS
-def test_workers_are_forked_unless_an_import_opens_the_driver() -> None:
-    code = (
-        "import suite.run.cell.experiment, torch; from suite.run import forkserver; print(forkserver._driver_open());"
-        "torch.cuda.init(); print(forkserver._driver_open())"
-    )
-    environment = os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    ended = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment, capture_output=True)
-    assert ended.stdout.split()[-2:] == [b"False", b"True"]
 
 
 SMALLER = {"--scale": "smoke", "--steps": "20", "--device-budget": "2MiB", "--cache-ratio": "0.1"}

@@ -10,17 +10,18 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torchmetrics.functional.classification import binary_accuracy, binary_auroc
 
-from suite.records.measured import BeladyBound, DriveSpeed, Memory, Timing, Traffic
+from suite.records.measured import BeladyBound, DriveSpeed, Memory, Quality, QualityPoint, Timing, Traffic
 from suite.records.record import Cell, Measurement, Status
 from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
 from suite.records.verification import Verification
 from suite.run import resources
 from suite.run.agreement import SampledRows
-from suite.run.cell.feed import open_feed, producers_for, usable_cores
+from suite.run.cell.feed import open_feed, open_workload, producers_for, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget, return_freed_memory
-from suite.run.cell.quality import ProgressiveQuality, evaluate
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, StepsRun, Trainer, fixed_order, multiply_in
 from suite.run.cell.verify import verify
@@ -28,6 +29,7 @@ from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
 from systems.contract import Counters, EmbeddingSystem, Verdict
 from systems.spec import row_bytes_of
+from workloads.batch import Split
 
 _STEADY = 0.05
 """Largest change of misses per step, a share, of a cache that counts as warm."""
@@ -144,9 +146,8 @@ def measure(
         sample: Rows to read after the first steps.
         while_counting: Entered for the counted steps.
     """
-    cell, workload = setup.cell, setup.workload
-    parts = cell.quality_points if cell.ranks is None else 0  # a rank has only the scores of its part
-    progressive = ProgressiveQuality(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
+    cell = setup.cell
+    meter = QualityMeter(setup)
     runs: list[StepsRun] = []
     paces: list[float] = []
     halves: list[Counters] = []
@@ -159,7 +160,7 @@ def measure(
             reporter.beat(before + step, cell.train_steps)
 
         with fixed_order(system.spec.device) if done == 0 else nullcontext():  # early rows are compared
-            runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=progressive))
+            runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=meter))
         paces.append((steps - lead) / runs[-1].duration_s)
         if done == 0 and sample is not None:
             sample.read("early")
@@ -178,7 +179,7 @@ def measure(
     system.reset_counters()
     with while_counting or nullcontext():
         for steps in filter(None, (cell.counted_steps - cell.counted_steps // 2, cell.counted_steps // 2)):
-            runs.append(trainer.run(steps, on_scores=progressive))
+            runs.append(trainer.run(steps, on_scores=meter))
             halves.append(system.counters())
             reporter.beat(cell.counted_steps, cell.counted_steps)
     traffic = _traffic(system, cell.counted_steps) if cell.counts else None
@@ -192,7 +193,7 @@ def measure(
     if not math.isfinite(loss):
         raise FloatingPointError(f"the loss is {loss} after {cell.steps} steps: lower --lr")
     reporter.phase("evaluate")
-    quality = evaluate(cell, trainer, workload, points=progressive.points, final_loss=loss, beat=reporter.beat)
+    quality = meter.on_test_split(trainer, reporter, final_loss=loss)
     placement = system.placement
     measurement = Measurement(
         placement=placement.label,
@@ -208,10 +209,57 @@ def measure(
         quality=quality,
         memory=memory,
         traffic=traffic,
-        epoch_samples=workload.epoch_rows(),
+        epoch_samples=setup.workload.epoch_rows(),
         frequencies=setup.frequencies.source,
     )
     return measurement, trained_s
+
+
+class QualityMeter:
+    """Quality in parts of training of equal length, every sample before it is trained on, and on the test split."""
+
+    def __init__(self, setup: CellSetup) -> None:
+        self._setup, cell = setup, setup.cell
+        parts = cell.quality_points if cell.ranks is None else 0  # a rank has only the scores of its part
+        self._ends = {round(cell.steps * part / parts) for part in range(1, parts + 1)}
+        self._done = 0
+        self._scored: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._points: list[QualityPoint] = []
+
+    def __call__(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """Add the scores of a step; see `suite.run.cell.training.OnScores`."""
+        if not self._ends:
+            return
+        self._scored.append((logits.sigmoid().cpu(), labels.cpu(), loss.cpu()))
+        self._done += 1
+        if self._done in self._ends:
+            scores, of_part, losses = zip(*self._scored, strict=True)
+            targets = torch.cat(of_part).int()
+            auroc = float(binary_auroc(torch.cat(scores), targets)) if len(targets.unique()) > 1 else None
+            samples, loss_of_part = self._done * self._setup.workload.batch_size, float(torch.stack(losses).mean())
+            self._points.append(QualityPoint(samples=samples, loss=loss_of_part, auroc=auroc))
+            self._scored.clear()
+
+    def on_test_split(self, trainer: Trainer, reporter: Reporter, *, final_loss: float) -> Quality:
+        """Quality after training, with that of the parts."""
+        cell, workload = self._setup.cell, self._setup.workload
+        if not workload.batches(Split.TEST):  # a test split smaller than one training batch
+            workload = open_workload(cell, whole_split=Split.TEST)
+        batches = min(cell.evaluation_batches, workload.batches(Split.TEST))
+        scores, labels = [], []
+        for index in range(batches):
+            batch = workload.batch(index, Split.TEST)
+            scores.append(trainer.logits(batch).sigmoid().cpu())
+            labels.append(batch.labels.int())
+            reporter.beat(index + 1, batches)
+        return Quality(
+            auroc=float(binary_auroc(torch.cat(scores), torch.cat(labels))),
+            accuracy=float(binary_accuracy(torch.cat(scores), torch.cat(labels))),
+            samples=batches * workload.batch_size,
+            best_auroc=workload.best_auroc,
+            final_loss=final_loss,
+            points=tuple(self._points),
+        )
 
 
 def first_failure(verification: Verification) -> str:

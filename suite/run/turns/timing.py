@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from suite.records.measured import DriveTraffic, Isolation, Turns
 from suite.records.record import Record, Status
@@ -44,33 +44,27 @@ Series = list[list[StepTiming]]
 """Turns by build."""
 
 
-class BuildTurns(NamedTuple):
-    """All turns of one build, by participant name: of the whole step, and of the embedding step alone."""
-
-    whole: dict[str, list[StepTiming]]
-    embeddings: dict[str, list[StepTiming]]
-
-
 @dataclass
 class GroupTimes:
     """Result of a timing group.
 
     Attributes:
-        builds: Turns of participants that finished, of every build whose turns were all taken.
+        builds: Of every build whose turns were all taken: turns by participant name, of those that finished; of the
+            whole step, and of the embedding step alone.
         own_process: Names of participants that finished in a process of their own.
         failed: Failures by name, of the other participants.
         interrupted: Ctrl-C came before the last build.
     """
 
-    builds: list[BuildTurns] = field(default_factory=list)
+    builds: list[dict[str, tuple[list[StepTiming], list[StepTiming]]]] = field(default_factory=list)
     own_process: set[str] = field(default_factory=set)
     failed: dict[str, CellResult] = field(default_factory=dict)
     interrupted: bool = False
 
     def series(self, name: str) -> tuple[Series, Series]:
         """Turns of a participant: of the whole step, and of the embedding step alone; empty if it did not finish."""
-        builds = [build for build in self.builds if name in build.whole]
-        return [build.whole[name] for build in builds], [build.embeddings[name] for build in builds]
+        builds = [build[name] for build in self.builds if name in build]
+        return [whole for whole, _ in builds], [embeddings for _, embeddings in builds]
 
 
 def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
@@ -125,7 +119,7 @@ def time_group(
     while group.participants:
         times = GroupTimes(own_process={one.name for one in group.participants if one.own_process}, failed=failed)
         try:
-            _Attempt(group, limits, on_progress, times.builds).run(log)
+            _Attempt(group, limits, on_progress).run(log, times)
         except KeyboardInterrupt:
             if not times.builds:
                 raise
@@ -154,25 +148,25 @@ class _Failure(Exception):
         self.result = result
 
 
+@dataclass
 class _Attempt:
-    """One attempt to time all participants; `builds` gets the turns of each build once all are taken."""
+    """One attempt to time all participants of a group."""
 
-    def __init__(self, group: TimingGroup, limits: Limits, on_progress: OnProgress, builds: list[BuildTurns]) -> None:
-        self._group = group
-        self._limits = limits
-        self._on_progress = on_progress
-        self._cell = group.participants[0].cell
-        self._builds = builds
-        self._workers: dict[str, WorkerProcess] = {}
-        self._done = 0
+    group: TimingGroup
+    limits: Limits
+    on_progress: OnProgress
+    workers: dict[str, WorkerProcess] = field(default_factory=dict)
+    done: int = 0
 
-    def run(self, log: Path) -> None:
+    def run(self, log: Path, times: GroupTimes) -> None:
         """Build, warm up and time all systems, as many times as the cells' `builds`; on a drive they are built once.
+
+        `times` gets the turns of each build once all are taken.
 
         Raises:
             _Failure: a system made its worker exit or fail.
         """
-        group, cell, on_drive = self._group, self._cell, self._group.on_drive
+        group, cell = self.group, self.group.participants[0].cell
         orders = balanced_orders(len(group.participants))
         shared = [one for one in group.participants if not one.own_process]
         processes = ([shared] if shared else []) + [[one] for one in group.participants if one.own_process]
@@ -180,56 +174,48 @@ class _Attempt:
             for number, members in enumerate(processes):
                 path = log.with_name(f"{log.stem}-{number}{log.suffix}") if number else log
                 worker = stack.enter_context(WorkerProcess(path))
-                self._workers |= {one.name: worker for one in members}
+                self.workers |= {one.name: worker for one in members}
             for build in range(cell.builds):
-                if not build or not on_drive:
-                    self._build()
+                if not build or not group.on_drive:
+                    for one in group.participants:
+                        self._ask(
+                            one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
+                        )
+                    # caches fill without the MLPs too, in a fraction of the time
+                    for one in group.participants:
+                        warmup = RunSteps(name=one.name, steps=cell.warmup_steps, embeddings_only=True)
+                        self._ask(one, f"warm up {one.name}", warmup)
                 # every build starts with another order; on a drive, a block goes on where the one before ended
-                first = build * group.turns if on_drive else build
+                first = build * group.turns if group.on_drive else build
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
                 whole, embeddings = (self._take_turns(turns, embeddings_only=only) for only in (False, True))
-                self._builds.append(BuildTurns(whole, embeddings))
-
-    def _build(self) -> None:
-        """Build new instances of all systems, and warm them up."""
-        for one in self._group.participants:
-            self._tell(f"build {one.name}")
-            self._ask(one, Build(name=one.name, cell=one.cell, steps=self._group.stream_steps))
-        for one in self._group.participants:
-            self._tell(f"warm up {one.name}")
-            # caches fill without the MLPs too, in a fraction of the time
-            self._ask(one, RunSteps(name=one.name, steps=self._cell.warmup_steps, embeddings_only=True))
+                times.builds.append({name: (whole[name], embeddings[name]) for name in whole})
 
     def _take_turns(self, turns: Iterable[Sequence[int]], *, embeddings_only: bool) -> dict[str, list[StepTiming]]:
         """Let the participants train in the order of each turn, which has their places in the group."""
-        participants, steps = self._group.participants, self._group.steps
+        participants, steps = self.group.participants, self.group.steps
         found: dict[str, list[StepTiming]] = {one.name: [] for one in participants}
         for one in (participants[place] for order in turns for place in order):
-            self._tell(one.name)
             turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=embeddings_only)
-            taken = self._ask(one, turn)
+            taken = self._ask(one, one.name, turn)
             assert taken is not None
             found[one.name].append(taken)
-            self._done += 1
+            self.done += 1
         return found
 
-    def _ask(self, one: Participant, request: Build | RunSteps) -> StepTiming | None:
-        """Send a request. Returns the timing of `RunSteps`, None for other requests.
+    def _ask(self, one: Participant, phase: str, request: Build | RunSteps) -> StepTiming | None:
+        """Report progress and send a request. Returns the timing of `RunSteps`, None for a build.
 
         Raises:
             _Failure: the worker failed.
         """
-        worker = self._workers[one.name]
-        worker.ask(request)
-        answer = worker.answer(self._limits)
+        turns = 2 * one.cell.builds * self.group.turns * len(self.group.participants)
+        self.on_progress(Progress(phase=phase, step=self.done, steps=turns))
+        self.workers[one.name].ask(request)
+        answer = self.workers[one.name].answer(self.limits)
         if isinstance(answer, CellResult):
             raise _Failure(one, answer)
         return answer
-
-    def _tell(self, phase: str) -> None:
-        """Report progress: a phase, and the turns of all systems that were taken."""
-        total = 2 * self._cell.builds * self._group.turns * len(self._group.participants)
-        self._on_progress(Progress(phase=phase, step=self._done, steps=total))
 
 
 def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[str, Turns | CellResult]:

@@ -40,13 +40,10 @@ def run(tmp_path, monkeypatch):
 
 
 STAND_IN = """
-import importlib, os, sys
+import importlib, sys
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
 from suite.run import worker, forkserver
-
-sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: "TORCH_SEES_A_DEVICE" in os.environ))
 
 def main(fd):
     answers = Connection(fd, readable=False)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from suite.records.record import Status
-from suite.run import forkserver, process, resources
+from suite.run import process, resources
 from suite.run.forkserver import Forkserver
 from suite.run.process import Limits, WorkerProcess
 from suite.run.resources import runs
@@ -199,22 +199,6 @@ def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     assert run().outcome.status is Status.OK
     Forkserver.kept()._process.kill()
     assert run().outcome.status is Status.OK
-
-
-@pytest.mark.parametrize(
-    ("device", "reason"),
-    [(True, "are not those that the run began with: start it again"), (False, "ended with exit code 7 and no result")],
-)
-def test_worker_starts_from_nothing_where_torch_found_a_device_and_measures_nothing_with_other_code(
-    worker, monkeypatch, device, reason
-):
-    """A forked one, which torch would refuse the device, ends with 7 here; a new one finds other code than its run."""
-    monkeypatch.setattr(forkserver, "_code", lambda: "another")
-    if device:
-        monkeypatch.setenv("TORCH_SEES_A_DEVICE", "1")
-    ended = worker("sys.exit(7)")()
-    assert ended.outcome.status is Status.CRASHED
-    assert reason in ended.outcome.reason
 
 
 @pytest.mark.parametrize("end", [f"{DONE}; time.sleep(60)", "os.kill(os.getpid(), 9)", "time.sleep(60)"])

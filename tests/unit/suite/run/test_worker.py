@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from suite.records.record import Status
-from suite.run.worker import CellResult, Progress, Reporter, RunCell, _outcome, status_of
+from suite.run.worker import CODE, CellResult, Progress, Reporter, RunCell, _changed, _outcome, status_of
 from tests.faults.cells import fake, tiny_cell
 
 
@@ -93,3 +93,11 @@ def test_reporter_sends_every_phase_and_beats_after_a_pause_alone(monkeypatch):
         Progress(phase="train", step=2, steps=9),
         CellResult(status=Status.OK),
     ]
+
+
+def test_worker_with_other_code_than_the_run_began_with_measures_nothing(monkeypatch):
+    monkeypatch.setenv(CODE, "another")
+    ended = _changed()
+    assert (ended.status, ended.reason.partition(" are ")[2]) == (
+        Status.CRASHED, "not those that the run began with: start it again",
+    )  # fmt: skip
