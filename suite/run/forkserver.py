@@ -45,15 +45,15 @@ _SET_CHILD_SUBREAPER = 36
 
 
 class Forkserver:
-    """Parent's side of the forkserver, which forks one worker at a time. One is kept per environment, for all runs."""
+    """Parent's side of the forkserver. One is kept, for all runs in the same environment."""
 
-    _kept: "Forkserver | None" = None
+    kept: "Forkserver | None" = None
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "suite.run.forkserver", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -63,36 +63,19 @@ class Forkserver:
                 env=environment,
             )
         mine.settimeout(_ANSWER_S)
-        self._socket = mine
-
-    @classmethod
-    def kept(cls) -> "Forkserver":
-        """The forkserver for the current environment."""
-        environment = worker_environment()
-        if cls._kept is None or cls._kept.environment != environment:
-            cls.drop()
-            cls._kept = cls(environment)
-        return cls._kept
+        self.socket = mine
 
     @classmethod
     def drop(cls) -> None:
         """Stop the kept forkserver; its workers keep running."""
-        if cls._kept is not None:
-            cls._kept._socket.close()  # makes it exit
+        if cls.kept is not None:
+            cls.kept.socket.close()  # makes it exit
             try:
-                cls._kept._process.wait(_END_S)
+                cls.kept.process.wait(_END_S)
             except subprocess.TimeoutExpired:  # it is still importing
-                cls._kept._process.kill()
-                cls._kept._process.wait()
-            cls._kept = None
-
-    def fork(self, folder: Path, fds: list[int]) -> int:
-        """Fork a worker. Returns its PID; see `fork_worker`."""
-        socket.send_fds(self._socket, [os.fsencode(folder)], fds)
-        answer = self._socket.recv(64)
-        if not answer:
-            raise ConnectionResetError("the process that starts workers has ended")
-        return int(answer)
+                cls.kept.process.kill()
+                cls.kept.process.wait()
+            cls.kept = None
 
 
 atexit.register(Forkserver.drop)
@@ -109,15 +92,21 @@ def fork_worker(folder: Path, fds: list[int]) -> int:
         OSError: no worker could be started.
     """
     with _ONE_AT_A_TIME:
-        try:
-            try:
-                return Forkserver.kept().fork(folder, fds)
-            except (BrokenPipeError, ConnectionResetError):
+        for last_try in (False, True):
+            environment = worker_environment()
+            if Forkserver.kept is None or Forkserver.kept.environment != environment:
                 Forkserver.drop()
-                return Forkserver.kept().fork(folder, fds)
-        except BaseException:
-            Forkserver.drop()  # a late answer would be taken for that to the next request
-            raise
+                Forkserver.kept = Forkserver(environment)
+            try:
+                socket.send_fds(Forkserver.kept.socket, [os.fsencode(folder)], fds)
+                if answer := Forkserver.kept.socket.recv(64):
+                    return int(answer)
+            except BaseException as error:
+                Forkserver.drop()  # a late answer would be taken for that to the next request
+                if last_try or not isinstance(error, BrokenPipeError | ConnectionResetError):
+                    raise
+            Forkserver.drop()
+    raise ConnectionResetError("the process that starts workers has ended")
 
 
 @cache

@@ -21,24 +21,17 @@ _KERNEL_COUNTS = Path("/proc/vmstat")
 
 
 class GroupFiles(NamedTuple):
-    """Files of a memory control group with figures, and the entries of `memory.stat` that are page cache of drives."""
+    """Files of a memory control group with figures, and what entries of `memory.stat` with all below it begin with."""
 
     limit: str
     usage: str
     peak: str
-    cache: tuple[str, str]
+    below: str
 
 
 GROUP_FILES = {
-    1: GroupFiles(
-        limit="memory.limit_in_bytes",
-        usage="memory.usage_in_bytes",
-        peak="memory.max_usage_in_bytes",
-        cache=("total_active_file", "total_inactive_file"),
-    ),
-    2: GroupFiles(
-        limit="memory.max", usage="memory.current", peak="memory.peak", cache=("active_file", "inactive_file")
-    ),
+    1: GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "total_"),
+    2: GroupFiles("memory.max", "memory.current", "memory.peak", ""),
 }
 """By version of the control groups."""
 
@@ -159,7 +152,8 @@ def own_group(root: Path = Path("/")) -> tuple[int, Path]:
 def page_cache_bytes(group: Path, version: int) -> int:
     """Page cache of files on drives that counts in a group; the kernel's figure may be two seconds old."""
     counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    return sum(int(counts.get(name, 0)) for name in GROUP_FILES[version].cache)
+    below = GROUP_FILES[version].below
+    return sum(int(counts.get(f"{below}{name}", 0)) for name in ("active_file", "inactive_file"))
 
 
 def available_host_bytes(root: Path = Path("/")) -> int:

@@ -149,12 +149,6 @@ class Reporter:
         self._last = 0.0
         self.notes: list[str] = []
 
-    @property
-    def address(self) -> Path:
-        """Path at which another process of this machine opens the same pipe."""
-        assert self._pipe is not None
-        return Path(f"/proc/{os.getpid()}/fd/{self._pipe.fileno()}")
-
     def phase(self, name: str) -> None:
         """Start a new phase, which ends the previous one."""
         self._phase = name

@@ -16,7 +16,6 @@ from copy import copy
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 import torch
@@ -76,16 +75,6 @@ def usable_cores() -> int:
     return max(1, int(min(cores, granted_cpus())))
 
 
-class Feed(Protocol):
-    """Source of a trainer's batches."""
-
-    def fill(self, count: int) -> None:
-        """Prepare `count` batches before the timed run that takes them."""
-
-    def take(self) -> Batch:
-        """The next batch."""
-
-
 def made_batches(make: Callable[[int], Batch], *, pin_memory: bool) -> Iterator[Batch]:
     """Batches 0, 1, 2, ..., each made when it is asked for; pinned, so that copies to a device are asynchronous."""
     for index in count():
@@ -98,7 +87,7 @@ def made_batches(make: Callable[[int], Batch], *, pin_memory: bool) -> Iterator[
 
 
 class PreloadedBatches:
-    """A `Feed` of batches that this process makes before the timed run that takes them.
+    """Batches that this process makes before the timed run that takes them.
 
     Args:
         batches: Batches in order; several feeds may share them by `itertools.tee`.
@@ -123,13 +112,15 @@ class PreloadedBatches:
         return Batch(batch.dense, copy(batch.features), batch.labels)
 
 
-def in_process(workload: Workload, device: torch.device, *, on_batch: Callable[[], None] = lambda: None) -> Feed:
+def in_process(
+    workload: Workload, device: torch.device, *, on_batch: Callable[[], None] = lambda: None
+) -> PreloadedBatches:
     """Training batches made in this process, before the timed run that uses them."""
     return PreloadedBatches(made_batches(workload.batch, pin_memory=device.type == "cuda"), on_batch=on_batch)
 
 
 class BackgroundLoader:
-    """A `Feed` of batches that producer processes make during training.
+    """Batches that producer processes make during training.
 
     A background thread copies them out of the producers' memory into pinned memory, so that the training thread does
     not; torch releases the GIL for the copy.
@@ -161,6 +152,10 @@ class BackgroundLoader:
         while self._left and len(self._coming) < _PINNED_AHEAD:
             self._coming.append(self._copier.submit(self._producer.take))
             self._left -= 1
+
+
+Feed = PreloadedBatches | BackgroundLoader
+"""Source of a trainer's batches: `fill` prepares some before the timed run that takes them, `take` gives the next."""
 
 
 @contextmanager

@@ -8,10 +8,10 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,7 +60,7 @@ def launch(cell: Cell, reporter: Reporter) -> CellResult:
         try:
             # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.forkserver`
             method = "fork" if cell.device == "cpu" else "spawn"
-            start_processes(run_rank, (cell, folder, reporter.address), nprocs=cell.ranks, start_method=method)
+            start_processes(run_rank, (cell, folder, reporter), nprocs=cell.ranks, start_method=method)
         except ProcessException as error:
             return _failure(error, folder, kernel_killed=kernel_kills() > kills)
         return _results(folder)[0]
@@ -84,18 +84,14 @@ def _failure(error: ProcessException, folder: Path, *, kernel_killed: bool) -> C
     return min(results.items(), key=lambda item: (LOST in item[1].reason, item[0]))[1]
 
 
-def run_rank(rank: int, cell: Cell, folder: Path, reports: Path) -> None:
-    """Run the cell with the other ranks; this rank writes its result to a file in `folder`.
-
-    The first rank writes its progress to `reports`.
-    """
+def run_rank(rank: int, cell: Cell, folder: Path, reporter: Reporter) -> None:
+    """Run the cell with the other ranks; this rank writes its result to a file in `folder`. The first one reports."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # a rank that waits in C++ must end too
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    reporter = Reporter(None if rank else Connection(os.open(reports, os.O_WRONLY), readable=False))
     try:
-        outcome = _run(cell, folder, reporter)
+        outcome = _run(cell, folder, Reporter(None) if rank else reporter)
         failed = False
     except Exception as error:
         traceback.print_exc()
@@ -264,20 +260,21 @@ def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, s
 
 def memory_of_all(each: Sequence[Memory]) -> Memory:
     """Sums over ranks; peaks may have occurred at different times."""
-    purposes = dict.fromkeys(key for memory in each for key in memory.anatomy_bytes)
-    sums = {name: _sum(getattr(one, name) for one in each) for name in Memory.model_fields if name != "anatomy_bytes"}
-    anatomy = {key: sum(memory.anatomy_bytes.get(key, 0) for memory in each) for key in purposes}
+    anatomy: Counter[str] = Counter()
+    for memory in each:
+        anatomy.update(memory.anatomy_bytes)
+    sums = _sums(each, Memory.model_fields.keys() - {"anatomy_bytes"})
     return Memory.model_validate({**sums, "anatomy_bytes": anatomy})
 
 
 def traffic_of_all(each: Sequence[Traffic]) -> Traffic:
     """Sums over ranks; ranges of a table that is cut are disjoint, so no row is counted twice."""
     names = ("lookups", "unique_ids", "unique_misses", "lookup_misses", "bytes_fetched", "bytes_written_back")
-    sums = {name: _sum(getattr(traffic, name) for traffic in each) for name in names}
-    overflow = max(traffic.overflow_batches for traffic in each)
-    return Traffic(steps=each[0].steps).model_copy(update={**sums, "overflow_batches": overflow})
+    overflow = {"overflow_batches": max(traffic.overflow_batches for traffic in each)}
+    return Traffic.model_validate({"steps": each[0].steps, **overflow, **_sums(each, names)})
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return None if None in known else sum(value or 0 for value in known)
+def _sums(each: Sequence[Memory | Traffic], names: Iterable[str]) -> dict[str, int | None]:
+    """Sums of fields; None where one is not known."""
+    found = {name: [getattr(one, name) for one in each] for name in names}
+    return {name: None if None in values else sum(values) for name, values in found.items()}

@@ -197,7 +197,7 @@ def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
 def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     run = worker(DONE)
     assert run().outcome.status is Status.OK
-    Forkserver.kept()._process.kill()
+    Forkserver.kept.process.kill()
     assert run().outcome.status is Status.OK
 
 
