@@ -68,10 +68,10 @@ def run(
         show_plan(ShownConsole(), cells, runner, notes=[why, *notes])
         return
     with errors_told(Locked, left="what is done is kept"):
-        with Display() as display:
-            for note in (why, *notes):
-                display.note(note)
-            records = runner.run(display)
+        display = Display()
+        for note in (why, *notes):
+            display.note(note)
+        records = runner.run(display)
         runner.report(ShownConsole(), columns)
         raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
 

@@ -1,9 +1,8 @@
-"""Display of a run's progress: lines of text, with a live status in a terminal."""
+"""Display of a run's progress: lines of text."""
 
 import time
-from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Self, TextIO
+from typing import TextIO
 
 from rich.text import Text
 
@@ -12,13 +11,11 @@ from suite.records.record import Status
 from suite.run.worker import Progress
 
 PROGRESS_EVERY_S = 10.0
-"""Minimum seconds between progress lines where there is no live status: logs are read afterwards."""
+"""Minimum seconds between progress lines."""
 
 
-class Display(AbstractContextManager["Display"]):
+class Display:
     """Shows the events of a run in order, as lines; the run continues if the output is closed.
-
-    In a terminal the current cell is a live status below them; the context manager restores the terminal.
 
     Args:
         stream: Where the lines go; None: standard output.
@@ -26,22 +23,8 @@ class Display(AbstractContextManager["Display"]):
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._console = ShownConsole(file=stream, highlight=False, soft_wrap=True)
-        # twice a second: the display must not take CPU time from the measured process
-        live = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._status = self._console.status("", refresh_per_second=2) if live else None
         self._place = ""
         self._run_start = self._start = self._last_line = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if self._status is not None:
-            with only_shown():
-                self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            with only_shown():
-                self._status.stop()
 
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
@@ -51,14 +34,14 @@ class Display(AbstractContextManager["Display"]):
     def started(self, place: str) -> None:
         """A cell, or the timing of systems in alternation, begins; `place` stands before all that is shown of it."""
         self._place, self._start = place, time.monotonic()
-        self._show_current("started")
+        self._show(f"{place}: started")
 
     def progress(self, progress: Progress) -> None:
         """Progress of the current cell, or of the timing; `steps` is 0 if it is unknown."""
-        if self._status is not None or time.monotonic() - self._last_line >= PROGRESS_EVERY_S:
+        if time.monotonic() - self._last_line >= PROGRESS_EVERY_S:
             count = f" {progress.step}/{progress.steps}" if progress.steps else ""
             elapsed = clock_text(time.monotonic() - self._run_start)
-            self._show_current(f"{progress.phase}{count} (elapsed {elapsed})")
+            self._show(f"{self._place}: {progress.phase}{count} (elapsed {elapsed})")
 
     def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
         """The current cell ended; `summary` has its main figures, `reason` explains a status other than `ok`."""
@@ -82,13 +65,6 @@ class Display(AbstractContextManager["Display"]):
     def warn(self, text: str) -> None:
         """Show a warning; the text names the remedy."""
         self._show(f"warning: {text}", "yellow")
-
-    def _show_current(self, what: str) -> None:
-        if self._status is None:
-            self._show(f"{self._place}: {what}")
-        else:
-            with only_shown():
-                self._status.update(Text(f"{self._place}: {what}"))
 
     def _show(self, line: str, style: str = "") -> None:
         self._last_line = time.monotonic()

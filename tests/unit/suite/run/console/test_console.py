@@ -1,4 +1,4 @@
-"""What a run shows while it lasts: lines for logs, a live status in a terminal."""
+"""What a run shows while it lasts."""
 
 import io
 
@@ -18,37 +18,28 @@ class FakeClock:
         return self.now
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run of three cells of which one has its record already: one ends ok, one runs out of memory; then turns."""
-    clock = FakeClock()
-    monkeypatch.setattr(display_module.time, "monotonic", clock)
-    with Display(stream) as display:
-        display.run_started(3, 1)
-        display.note("data is synthetic")
-        display.started("[2/3] cache[policy=lfu] x avazu")
-        for step in range(1, 41):
-            clock.now += 1
-            display.progress(Progress(phase="time", step=step, steps=40))
-        display.cell_finished(Status.OK, wall_s=40.0, summary="12.3 it/s, AUROC 0.78")
-        display.warn("the clock of the GPU is capped: raise it")
-        display.started("[3/3] full_gpu x avazu")
-        clock.now += 5
-        display.cell_finished(Status.OOM_DEVICE, wall_s=5.0, summary="", reason="needs 17 GB,\nhas 16 GB")
-        display.started("turns of 2 systems")
-        clock.now += 5
-        display.progress(Progress(phase="full_gpu", step=9, steps=96))
-        display.turns_finished()
-        display.run_finished()
-    return stream.getvalue()
-
-
 def test_log_tells_the_run_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(io.StringIO(), monkeypatch).splitlines() == [
+    """A run of three cells of which one has its record already: one ends ok, one runs out of memory; then turns."""
+    stream, clock = io.StringIO(), FakeClock()
+    monkeypatch.setattr(display_module.time, "monotonic", clock)
+    display = Display(stream)
+    display.run_started(3, 1)
+    display.note("data is synthetic")
+    display.started("[2/3] cache[policy=lfu] x avazu")
+    for step in range(1, 41):
+        clock.now += 1
+        display.progress(Progress(phase="time", step=step, steps=40))
+    display.cell_finished(Status.OK, wall_s=40.0, summary="12.3 it/s, AUROC 0.78")
+    display.warn("the clock of the GPU is capped: raise it")
+    display.started("[3/3] full_gpu x avazu")
+    clock.now += 5
+    display.cell_finished(Status.OOM_DEVICE, wall_s=5.0, summary="", reason="needs 17 GB,\nhas 16 GB")
+    display.started("turns of 2 systems")
+    clock.now += 5
+    display.progress(Progress(phase="full_gpu", step=9, steps=96))
+    display.turns_finished()
+    display.run_finished()
+    assert stream.getvalue().splitlines() == [
         "3 cells, 1 of them done already",
         "note: data is synthetic",
         "[2/3] cache[policy=lfu] x avazu: started",
@@ -65,13 +56,3 @@ def test_log_tells_the_run_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         "turns of 2 systems: done in 0:00:05",
         "finished in 0:00:50",
     ]
-
-
-def test_terminal_lists_finished_cells_above_a_status_and_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    text = shown(Terminal(), monkeypatch)
-    for line in ("[2/3] cache[policy=lfu] x avazu: ok in 0:00:40, 12.3 it/s, AUROC 0.78", "needs 17 GB, has 16 GB"):
-        assert line in text
-    assert "started\n" not in text
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor stays hidden"
