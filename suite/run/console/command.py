@@ -11,7 +11,7 @@ from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import capture
 from suite.run.console.display import Display
 from suite.run.console.listing import show_choices, show_plan
-from suite.run.console.options import Device, Options, choose_device, takes_options
+from suite.run.console.options import Options, choose_device, takes_options
 from suite.run.locks import Locked
 from suite.run.plan import plan_cells
 from suite.run.resources import available_host_bytes
@@ -58,8 +58,8 @@ def run(
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
-        on_cpu = options.on_drive and options.device is Device.AUTO
-        device, why = choose_device(Device.CPU if on_cpu else options.device)
+        on_cpu = options.on_drive and options.device == "auto"
+        device, why = choose_device("cpu" if on_cpu else options.device)
         cells, notes = plan_cells(options, device=device, host_bytes=available_host_bytes())
     choice = Choice.FRESH if fresh else Choice.ONLY_FAILED if only_failed else Choice.RESUME
     environment = capture()

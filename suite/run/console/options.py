@@ -3,14 +3,13 @@
 `takes_options` makes them the parameters of a command, and `suite.run.plan` makes cells of them.
 """
 
-import enum
 import functools
 import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
@@ -32,19 +31,9 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 }
 
 
-class Device(enum.StrEnum):
-    """Device to run on."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class TierName(enum.StrEnum):
-    """Where rows are kept that are not on the device."""
-
-    MEMORY = "memory"
-    DISK = "disk"
+Device = Literal["auto", "cpu", "cuda"]
+TierName = Literal["memory", "disk"]
+"""Where rows are kept that are not on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +54,7 @@ class Options:
     data_dir: Annotated[
         Path | None, Option(help="Train on datasets made by `python -m workloads prepare`; default: synthetic")
     ] = None
-    device: Annotated[Device, Option(help="auto takes a CUDA device where torch sees one")] = Device.AUTO
+    device: Annotated[Device, Option(help="auto takes a CUDA device where torch sees one")] = "auto"
     optimizer: Annotated[
         OptimizerName, Option(metavar="<name>", help=f"Of rows and MLPs alike: {', '.join(OptimizerName)}")
     ] = OptimizerName.SGD
@@ -83,8 +72,9 @@ class Options:
         ),
     ] = None
     tier: Annotated[
-        TierName, Option(help="disk: the contest of rows on a drive, which a CPU trains, at a --host-budget")
-    ] = TierName.MEMORY
+        Literal["memory", "disk"],
+        Option(help="disk: the contest of rows on a drive, which a CPU trains, at a --host-budget"),
+    ] = "memory"
     host_budget: Annotated[
         str | None,
         Option(help="With --tier disk: memory for rows in all, page cache included, or a sweep: 512MiB,1GiB"),
@@ -103,7 +93,7 @@ class Options:
     @property
     def on_drive(self) -> bool:
         """Whether rows are on a drive."""
-        return self.tier == TierName.DISK
+        return self.tier == "disk"
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -187,7 +177,7 @@ def choose_device(device: Device) -> tuple[str, str]:
     Raises:
         BadOption: CUDA was asked for and cannot be used.
     """
-    if device is Device.CPU:
+    if device == "cpu":
         return "cpu", "device: cpu, as asked"
     why = "no NVIDIA device is visible"
     if (gpu := visible_gpu()) is not None:
@@ -196,6 +186,6 @@ def choose_device(device: Device) -> tuple[str, str]:
         if torch.cuda.is_available():
             return "cuda", f"device: cuda ({gpu.model})"
         why = f"torch {torch.__version__} cannot use the {gpu.model}; run make setup again, which picks the CUDA builds"
-    if device is Device.CUDA:
+    if device == "cuda":
         raise BadOption(f"--device cuda: {why}, or use --device cpu")
     return "cpu", f"device: cpu, because {why}"
