@@ -51,16 +51,9 @@ def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
     )
 
 
-@dataclass(frozen=True)
-class Ended:
-    """End of a cell's process: its result (its own, or one from its exit), its last phase, and its duration."""
-
-    outcome: CellResult
-    phase: str
-    wall_s: float
-
-
-def run_in_process(request: RunCell, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Ended:
+def run_in_process(
+    request: RunCell, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None
+) -> CellResult:
     """Run a cell in a process of its own. On Ctrl-C its status is `interrupted`."""
     started = time.monotonic()
     try:
@@ -71,17 +64,17 @@ def run_in_process(request: RunCell, *, limits: Limits, log: Path, on_progress: 
             except KeyboardInterrupt:
                 answer = CellResult(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
     except OSError as error:
-        return Ended(not_started(error), "start", 0.0)
+        return not_started(error)
     assert isinstance(answer, CellResult)
-    return Ended(answer, mine.phase, time.monotonic() - started)
+    return answer.model_copy(update={"phase": mine.phase, "wall_s": time.monotonic() - started})
 
 
 def not_started(error: OSError) -> CellResult:
     """Result of a cell, or of a timing group, whose process, log or directory could not be created."""
     if is_disk_full(error):
         reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
-        return CellResult(status=Status.OOM_DISK, reason=reason)
-    return CellResult(status=Status.CRASHED, reason=f"could not be started: {error}")
+        return CellResult(status=Status.OOM_DISK, reason=reason, phase="start")
+    return CellResult(status=Status.CRASHED, reason=f"could not be started: {error}", phase="start")
 
 
 class WorkerProcess(AbstractContextManager["WorkerProcess"]):

@@ -20,10 +20,10 @@ from suite.records.store import RecordStore, StoreError
 from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on, remove_stale
 from suite.run.memory_group import remove_stale_groups
-from suite.run.process import Ended, limits_of, run_in_process
+from suite.run.process import limits_of, run_in_process
 from suite.run.turns.groups import who_takes_turns
 from suite.run.turns.timing import take_turns
-from suite.run.worker import RunCell
+from suite.run.worker import CellResult, RunCell
 from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 from suite.tables.sheet import write_sheets
@@ -175,13 +175,13 @@ class Runner:
         log = self._out / "logs" / f"{key}.log"
         display.started(f"[{1 + self._cells.index(cell)}/{len(self._cells)}] {cell.label}")
         started = self._now()
-        ended = run_in_process(
+        result = run_in_process(
             RunCell(cell=cell, rows=path_of(self._out, key).absolute(), optima=(self._out / "optima").absolute()),
             limits=limits_of(cell, timeout_s=self._timeout_s),
             log=log,
             on_progress=display.progress,
         )
-        record = self._record(cell, ended, started)
+        record = self._record(cell, result, started)
         if record.status is Status.INTERRUPTED and key in self._records:
             raise KeyboardInterrupt  # keep the earlier record
         self._records[key] = record
@@ -224,22 +224,17 @@ class Runner:
         self._newest = min(max(int(1e6 * now.timestamp()), self._newest + 1), LATEST)
         return now
 
-    def _record(self, cell: Cell, ended: Ended, started: datetime) -> Record:
-        outcome = ended.outcome
+    def _record(self, cell: Cell, result: CellResult, started: datetime) -> Record:
+        kept = {name: getattr(result, name) for name in CellResult.model_fields}
+        if result.status is Status.OK:
+            kept["phase"] = ""
         record = Record(
             key=self._key(cell),
             cell=cell,
-            status=outcome.status,
-            reason=outcome.reason,
-            phase="" if outcome.status is Status.OK else ended.phase,
             started_at=started.isoformat(timespec="seconds"),
             sequence=self._newest,
-            wall_s=ended.wall_s,
-            notes=outcome.notes,
             environment=self._environments[cell.system],
-            verification=outcome.verification,
-            measurement=outcome.measurement,
-            optimum=outcome.optimum,
+            **kept,
         )
         return record.untimed() if record.on_virtual_device else record
 

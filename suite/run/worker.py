@@ -119,10 +119,16 @@ class StepTiming(Model):
 
 
 class CellResult(Model):
-    """Result of a cell from its own process, or the reason why a timing worker stopped. The last message."""
+    """Result of a cell from its own process, or the reason why a timing worker stopped. The last message.
+
+    Attributes:
+        phase, wall_s: Last reported phase and duration of the process, which its parent adds.
+    """
 
     status: Status
     reason: str = ""
+    phase: str = ""
+    wall_s: float = 0.0
     notes: tuple[str, ...] = ()
     verification: Verification | None = None
     measurement: Measurement | None = None

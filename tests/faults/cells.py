@@ -9,9 +9,9 @@ import pytest
 
 from suite.records.record import Cell
 from suite.run.memory_group import MemoryGroup
-from suite.run.process import Ended, Limits, run_in_process
+from suite.run.process import Limits, run_in_process
 from suite.run.resources import CgroupUnavailable, runs
-from suite.run.worker import RunCell
+from suite.run.worker import CellResult, RunCell
 
 GENEROUS = Limits(wall_s=120, stall_s=60, host_bytes=8 * 10**9)
 
@@ -50,7 +50,7 @@ def fake(name: str) -> str:
     return f"tests.faults.fakes:{name}"
 
 
-def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) -> Ended:
+def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) -> CellResult:
     """Run a cell in a process of its own, its log in `folder`."""
     return run_in_process(RunCell(cell=cell), limits=limits, log=folder / "worker.log", **changes)
 

@@ -38,8 +38,8 @@ def test_system_that_hangs_is_stopped_whether_it_sleeps_or_holds_the_interpreter
     with ThreadPoolExecutor(len(names)) as pool:
         ends = list(pool.map(lambda name: run(tiny_cell(fake(name)), tmp_path / name, limits=limits), names))
     for name, ended in zip(names, ends, strict=True):
-        assert ended.outcome.status is Status.TIMEOUT, name
-        assert ended.outcome.reason == "no sign of life for 12 s in phase 'verify'"
+        assert ended.status is Status.TIMEOUT, name
+        assert ended.reason == "no sign of life for 12 s in phase 'verify'"
         assert ended.phase == "verify"
         assert 12 < ended.wall_s < 12 + SOON_S, name
 
@@ -47,7 +47,7 @@ def test_system_that_hangs_is_stopped_whether_it_sleeps_or_holds_the_interpreter
 def test_noise_on_both_outputs_is_neither_a_message_nor_a_fault(tmp_path):
     seen = []
     ended = run(tiny_cell(fake("Noisy")), tmp_path, on_progress=seen.append)
-    assert (ended.outcome.status, ended.outcome.reason) == (Status.OK, "")
+    assert (ended.status, ended.reason) == (Status.OK, "")
     assert {"verify", "build", "train", "count", "evaluate"} <= {progress.phase for progress in seen}
     log = (tmp_path / "worker.log").read_bytes()
     assert len(log) > 2_000_000
@@ -56,7 +56,7 @@ def test_noise_on_both_outputs_is_neither_a_message_nor_a_fault(tmp_path):
 
 def test_fork_left_behind_neither_hides_the_end_of_its_worker_nor_outlives_it(tmp_path, pids):
     ended = run(tiny_cell(fake("LeavesAForkAndExits")), tmp_path)
-    assert ended.outcome.status is Status.CRASHED
-    assert "ended with exit code 3 and no result" in ended.outcome.reason
+    assert ended.status is Status.CRASHED
+    assert "ended with exit code 3 and no result" in ended.reason
     assert ended.wall_s < SOON_S
     assert left(pids()) == []

@@ -59,18 +59,18 @@ def test_drive_that_others_fill_ends_a_cell_as_oom_disk_and_nothing_of_it_is_lef
     before = used_bytes(drive)
     others = Others(drive, phase="verify", left_bytes=LEFT_BYTES)
     ended = run(tiny_cell(system, **TABLES), tmp_path, on_progress=others)
-    assert ended.outcome.status is Status.OOM_DISK, ended.outcome.reason
-    assert "No space left on device" in ended.outcome.reason
-    assert "make room, or set TMPDIR to a directory on a drive with more" in ended.outcome.reason
+    assert ended.status is Status.OOM_DISK, ended.reason
+    assert "No space left on device" in ended.reason
+    assert "make room, or set TMPDIR to a directory on a drive with more" in ended.reason
     assert ended.phase == "build"
     if system == "mapped_table":
-        assert run(tiny_cell("full_ram", **TABLES), tmp_path).outcome.status is Status.OK  # it needs no room there
+        assert run(tiny_cell("full_ram", **TABLES), tmp_path).status is Status.OK  # it needs no room there
     others.file.unlink()
     assert used_bytes(drive) - before < MIB
     groups = [group_of(worker) for worker in workers]
     assert workers and not any(group.exists() for group in groups)
     if system == "mapped_table":
-        assert run(tiny_cell(system, **TABLES), tmp_path).outcome.status is Status.OK
+        assert run(tiny_cell(system, **TABLES), tmp_path).status is Status.OK
 
 
 def test_drive_that_others_fill_while_a_system_trains_ends_its_cell_as_oom_disk(
@@ -80,7 +80,7 @@ def test_drive_that_others_fill_while_a_system_trains_ends_its_cell_as_oom_disk(
     # it writes to new places; a mapped table overwrites its file, RocksDB's memtables take all rows there are
     cell = tiny_cell(AHEAD, **TABLES, batch_size=64, train_steps=2000)
     ended = run(cell, tmp_path, on_progress=others)
-    assert ended.outcome.status is Status.OOM_DISK, ended.outcome.reason
+    assert ended.status is Status.OOM_DISK, ended.reason
     assert ended.phase == "train"
 
 

@@ -34,8 +34,7 @@ def on_ranks(name, tmp_path, monkeypatch, limits=GENEROUS, **changes):
     ],
 )
 def test_ranks_compute_what_one_rank_computes(tmp_path, system, ranks):
-    ended = run(tiny_cell(system, ranks=ranks), tmp_path)
-    outcome = ended.outcome
+    outcome = run(tiny_cell(system, ranks=ranks), tmp_path)
     assert outcome.status is Status.OK, outcome.reason
     assert {"sgd: losses", "sgd: data parallel, losses"} <= {check.name for check in outcome.verification.checks}
     assert [
@@ -53,7 +52,7 @@ def test_ranks_compute_what_one_rank_computes(tmp_path, system, ranks):
 )
 def test_wrong_ranks_are_found_out(tmp_path, monkeypatch, name):
     ended, _ = on_ranks(name, tmp_path, monkeypatch)
-    assert ended.outcome.status is Status.WRONG_ANSWER, ended.outcome.reason
+    assert ended.status is Status.WRONG_ANSWER, ended.reason
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_wrong_ranks_are_found_out(tmp_path, monkeypatch, name):
 )
 def test_a_rank_that_fails_ends_the_cell_with_its_reason_and_all_ranks(tmp_path, monkeypatch, name, reason):
     ended, pids = on_ranks(name, tmp_path, monkeypatch)
-    assert (ended.outcome.status, ended.outcome.reason[: len(reason)]) == (Status.CRASHED, reason)
+    assert (ended.status, ended.reason[: len(reason)]) == (Status.CRASHED, reason)
     assert ended.wall_s < GENEROUS.wall_s
     assert len(pids) == 2
     assert not any(map(runs, pids))
@@ -73,12 +72,12 @@ def test_a_rank_that_fails_ends_the_cell_with_its_reason_and_all_ranks(tmp_path,
 
 def test_a_rank_that_hangs_ends_the_cell_within_the_bound(tmp_path, monkeypatch):
     ended, pids = on_ranks("Hangs", tmp_path, monkeypatch, limits=replace(GENEROUS, stall_s=15))
-    assert ended.outcome.status is Status.TIMEOUT, ended.outcome.reason
+    assert ended.status is Status.TIMEOUT, ended.reason
     assert ended.wall_s < GENEROUS.wall_s
     assert not any(map(runs, pids))
 
 
 def test_a_system_without_a_form_for_ranks_is_unsupported(tmp_path):
     ended = run(tiny_cell("systems.reference:ReferenceSystem", ranks=2), tmp_path)
-    assert ended.outcome.status is Status.UNSUPPORTED
-    assert "cannot be spread over ranks" in ended.outcome.reason
+    assert ended.status is Status.UNSUPPORTED
+    assert "cannot be spread over ranks" in ended.reason

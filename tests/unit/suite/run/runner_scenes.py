@@ -7,7 +7,7 @@ import numpy as np
 from suite.records.measured import Conditions, MachineState, Turns
 from suite.records.record import Status
 from suite.run.console.display import Display
-from suite.run.process import Ended, Limits
+from suite.run.process import Limits
 from suite.run.worker import CellResult, Progress
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, optimum, verification
@@ -72,14 +72,15 @@ class Workers:
         outcome = self.outcomes.get(cell.system, Status.OK)
         if outcome is Status.OK:
             horizon = {"first_step": cell.steps - cell.counted_steps, "steps": cell.counted_steps}
-            found = CellResult(
+            return CellResult(
                 status=outcome,
+                phase="evaluate",
+                wall_s=2.0,
                 verification=verification(),
                 measurement=measurement(cell),
                 optimum=OPTIMUM.model_copy(update=horizon),
             )
-            return Ended(found, "evaluate", 2.0)
-        return Ended(CellResult(status=outcome, reason="because"), "train", 2.0)
+        return CellResult(status=outcome, reason="because", phase="train", wall_s=2.0)
 
 
 class Turned:

@@ -51,5 +51,5 @@ def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, mon
     monkeypatch.setenv("WITNESS", str(tmp_path / "witness"))
     monkeypatch.chdir(tmp_path / "other")
     ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
-    assert (ended.outcome.status, ended.outcome.reason) == (Status.OK, "")
+    assert (ended.status, ended.reason) == (Status.OK, "")
     assert not (tmp_path / "witness").exists()

@@ -33,7 +33,7 @@ def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_t
     """)
     seen = []
     ended = run(on_progress=seen.append)
-    assert (ended.outcome.status, ended.outcome.reason, ended.phase) == (Status.UNSUPPORTED, "reference", "train")
+    assert (ended.status, ended.reason, ended.phase) == (Status.UNSUPPORTED, "reference", "train")
     assert [(p.step, p.steps) for p in seen] == [(1, 2)]
     assert ended.wall_s < 60
 
@@ -51,14 +51,14 @@ def test_process_that_cannot_be_started_costs_its_own_cell_alone(worker, monkeyp
 
     monkeypatch.setattr(process, "fork_worker", refuse)
     ended = worker(DONE)()
-    assert (ended.outcome.status, ended.phase) == (status, "start")
-    assert reason in ended.outcome.reason
+    assert (ended.status, ended.phase) == (status, "start")
+    assert reason in ended.reason
 
 
 def test_silence_is_a_stall_in_the_phase_that_was_announced_last(worker):
     run = worker("""send(Progress(phase="build")); time.sleep(60)""")
     ended = run(Limits(wall_s=60, stall_s=2, host_bytes=10**10))
-    assert (ended.outcome.status, ended.outcome.reason) == (Status.TIMEOUT, "no sign of life for 2 s in phase 'build'")
+    assert (ended.status, ended.reason) == (Status.TIMEOUT, "no sign of life for 2 s in phase 'build'")
     assert 2 < ended.wall_s < 60
 
 
@@ -70,8 +70,8 @@ def test_signs_of_life_hold_off_the_stall_but_not_the_wall(worker):
             time.sleep(0.05)
     """)
     ended = run(Limits(wall_s=10, stall_s=4, host_bytes=10**10))
-    assert ended.outcome.status is Status.TIMEOUT
-    assert ended.outcome.reason == "still in phase 'train' after 10 s: raise --timeout"
+    assert ended.status is Status.TIMEOUT
+    assert ended.reason == "still in phase 'train' after 10 s: raise --timeout"
 
 
 def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_still(worker):
@@ -82,7 +82,7 @@ def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_sti
         time.sleep(60)
     """)
     limits = Limits(wall_s=3, stall_s=3, host_bytes=10**10)
-    assert run(limits, on_progress=lambda _: time.sleep(3.5)).outcome.status is Status.OK
+    assert run(limits, on_progress=lambda _: time.sleep(3.5)).status is Status.OK
 
 
 def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
@@ -100,8 +100,8 @@ def test_memory_of_children_counts(worker):
         time.sleep(60)
     """)
     ended = run(Limits(wall_s=40, stall_s=40, host_bytes=200_000_000))
-    assert ended.outcome.status is Status.OOM_HOST
-    assert "the limit is 0.2 GB" in ended.outcome.reason
+    assert ended.status is Status.OOM_HOST
+    assert "the limit is 0.2 GB" in ended.reason
 
 
 @pytest.mark.parametrize("end", [DONE, "os.kill(os.getpid(), 9)"])
@@ -131,7 +131,7 @@ def test_temporary_files_of_a_worker_go_with_it_however_it_ends(worker, tmp_path
 )
 def test_death_without_a_word_is_told_by_how_it_came(worker, script, reason):
     ended = worker(script)()
-    assert (ended.outcome.status, ended.outcome.reason) == (Status.CRASHED, reason)
+    assert (ended.status, ended.reason) == (Status.CRASHED, reason)
 
 
 @pytest.mark.parametrize(("kills", "status"), [([5, 5], Status.CRASHED), ([5, 6], Status.OOM_HOST)])
@@ -144,7 +144,7 @@ def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_pat
         open({str(counts)!r}, "w").write(text)
         os.kill(os.getpid(), 9)
     """)
-    outcome = run().outcome
+    outcome = run()
     assert outcome.status is status
     assert "killed" in outcome.reason
 
@@ -168,7 +168,7 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
         raise KeyboardInterrupt
 
     ended = run(on_progress=ctrl_c)
-    assert (ended.outcome.status, ended.phase) == (Status.INTERRUPTED, "verify")
+    assert (ended.status, ended.phase) == (Status.INTERRUPTED, "verify")
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
@@ -188,7 +188,7 @@ def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
     """)
     for _ in range(10):
         (tmp_path / "pids").write_text("")
-        assert run().outcome.status is Status.OK
+        assert run().status is Status.OK
         pids = list(map(int, (tmp_path / "pids").read_text().split()))
         assert len(pids) == 2
         assert not any(map(resources.runs, pids))
@@ -196,9 +196,9 @@ def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
 
 def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     run = worker(DONE)
-    assert run().outcome.status is Status.OK
+    assert run().status is Status.OK
     Forkserver.kept.process.kill()
-    assert run().outcome.status is Status.OK
+    assert run().status is Status.OK
 
 
 @pytest.mark.parametrize("end", [f"{DONE}; time.sleep(60)", "os.kill(os.getpid(), 9)", "time.sleep(60)"])

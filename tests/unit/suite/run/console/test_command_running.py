@@ -9,7 +9,6 @@ from suite.records.record import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner
 from suite.run.console import command as cli
-from suite.run.process import Ended
 from suite.run.turns import timing
 from suite.run.worker import CellResult
 from tests.unit.suite.run.console.command_scenes import TINY, call
@@ -83,7 +82,7 @@ def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, pr
 def answering(monkeypatch, **outcomes):
     def answer(request, **_):
         status = outcomes.get(request.cell.system, Status.UNSUPPORTED)
-        return Ended(CellResult(status=status, reason="because"), "support", 1.0)
+        return CellResult(status=status, reason="because", phase="support", wall_s=1.0)
 
     monkeypatch.setattr(runner, "run_in_process", answer)
 
