@@ -4,7 +4,7 @@ The gate never passes without judging.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from suite.compare.compare import SPEED, Comparison, Pair, compare
-from suite.compare.runs import RunRecords, read_run
+from suite.compare.compare import SPEED, Comparison, Pair, RunRecords, compare, read_run
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.record import Status
 from suite.tables.terminal import print_line, print_table
@@ -25,8 +24,6 @@ _LEGEND = (
     "interval, which knows the spread inside each run only. Beyond noise: it excludes 1, which chance alone does to "
     "about 1 cell in 20. Of the baseline nobody can tell whether machine or code changed it."
 )
-_LISTED = 12
-"""Cells named in one line before the rest is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +75,7 @@ def judge(comparison: Comparison, threshold: float) -> GateResult:
     - was verified in RUN_A and is not in RUN_B.
     """
     judged = [(pair, pair.ratio) for pair in comparison.pairs if pair.unjudged is None and pair.ratio is not None]
-    failures = [failure for pair in comparison.pairs for failure in _failures(pair, threshold)]
-    failures += [
-        f"{label}: ok in RUN_A, missing from RUN_B"
-        for label, row in comparison.only_before.items()
-        if row.status is Status.OK
-    ]
+    lost = (label for label, row in comparison.only_before.items() if row.status is Status.OK)
     noisy = [
         pair.label
         for pair, ratio in judged
@@ -93,7 +85,10 @@ def judge(comparison: Comparison, threshold: float) -> GateResult:
     return GateResult(
         threshold=threshold,
         judged=len(judged),
-        failures=tuple(failures),
+        failures=(
+            *(failure for pair in comparison.pairs for failure in _failures(pair, threshold)),
+            *(f"{label}: ok in RUN_A, missing from RUN_B" for label in lost),
+        ),
         noisy=tuple(noisy) if threshold else (),
     )
 
@@ -136,26 +131,25 @@ def compare_command(
         for problem in (*before.problems, *after.problems):
             errors.print(f"skipped: {problem}", style="yellow")
         comparison = compare(before, after)
-    result = None if threshold is None else judge(comparison, threshold)
-    show(comparison, result, ShownConsole(markup=False, highlight=False), everything=all_)
-    if result is None:
+    console = ShownConsole(markup=False, highlight=False)
+    show(comparison, console, everything=all_)
+    if threshold is None:
         return
+    result = judge(comparison, threshold)
+    show_result(result, console)
     if result.exit_code == NOTHING_JUDGED:
-        remedies = "; ".join(f"{reason.reason}: {reason.remedy}" for reason in comparison.unjudged)
-        errors.print(f"error: --fail-if-slower judged no cell; {remedies}", style="red")
+        errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(comparison.unjudged)}", style="red")
     raise typer.Exit(result.exit_code)
 
 
-def show(comparison: Comparison, result: GateResult | None, console: Console, *, everything: bool) -> None:
-    """Print a comparison, and what the gate found if there was one; with `everything` cells without a change, too."""
+def show(comparison: Comparison, console: Console, *, everything: bool) -> None:
+    """Print a comparison; with `everything` cells without a change, too."""
     for run in (comparison.before, comparison.after):
-        print_line(console, f"{run.name}: {run.path}, {_counted(run)}", style="bold")
+        _show_run(run, console)
     if not comparison.differences:
         print_line(console, "Machine, packages and code are the same.")
     for name, before, after in comparison.differences:
         print_line(console, f"{name}: {before} -> {after}", indent=2)
-    for warning in comparison.warnings:
-        print_line(console, warning, style="yellow")
     console.line()
     pairs = comparison.pairs
     changes = [(change, pair.label) for pair in pairs for change in pair.changes()]
@@ -176,38 +170,37 @@ def show(comparison: Comparison, result: GateResult | None, console: Console, *,
     hint = "" if everything or not quiet else " (--all lists them)"
     print_line(console, f"No change beyond noise: {_count(len(quiet), 'cell')}{hint}")
     for reason, labels in comparison.unjudged.items():
-        print_line(console, f"Speed not judged, {reason.reason}: {_names(labels, everything=everything)}")
+        print_line(console, f"Speed not judged ({reason}): {'; '.join(labels)}")
     print_line(console, _LEGEND, style="dim")
-    if result is not None:
-        _show_result(result, console, everything=everything)
 
 
-def _counted(run: RunRecords) -> str:
-    started = sorted(record.started_at[:10] for row in run.rows.values() for record in row.records)
-    first, last = started[0], started[-1]
-    return f"{_count(len(started), 'record')} of {first}{f' to {last}' if last != first else ''}"
+def _show_run(run: RunRecords, console: Console) -> None:
+    started = sorted(record.started_at[:10] for record in run.records)
+    dates = " to ".join(dict.fromkeys((started[0], started[-1])))
+    print_line(console, f"{run.name}: {run.path}, {_count(len(started), 'record')} of {dates}", style="bold")
+    disturbed = [record for record in run.records if record.disturbed]
+    if disturbed:
+        said = f"e.g. {disturbed[0].cell.label}: {'; '.join(disturbed[0].disturbed)}; measure them again with --fresh."
+        counted = _count(len(disturbed), "record")
+        print_line(console, f"{run.name} has {counted} of a disturbed machine, {said}", style="yellow")
 
 
-def _show_result(result: GateResult, console: Console, *, everything: bool) -> None:
-    limit = f"--fail-if-slower {100 * result.threshold:g}%"
+def show_result(result: GateResult, console: Console) -> None:
+    """Print what the gate found."""
+    loss = f"{100 * result.threshold:g}"
     console.line()
     if result.noisy:
-        loss, names = f"{100 * result.threshold:g} %", _names(result.noisy, everything=everything)
-        print_line(console, f"Too noisy to show a loss of {loss}, measure more rounds: {names}")
+        print_line(console, f"Too noisy to show a loss of {loss} %, measure more rounds: {'; '.join(result.noisy)}")
     if result.exit_code == FAILED:
-        print_line(console, f"{limit}: failed, {_count(len(result.failures), 'reason')}", style="bold red")
+        reasons = _count(len(result.failures), "reason")
+        print_line(console, f"--fail-if-slower {loss}%: failed, {reasons}", style="bold red")
         for failure in result.failures:
             print_line(console, failure, indent=2, style="red")
     elif result.exit_code == PASSED:
         noisy = f", {len(result.noisy)} of them too noisy" if result.noisy else ""
-        print_line(console, f"{limit}: passed, {_count(result.judged, 'cell')} judged{noisy}", style="bold green")
+        judged = _count(result.judged, "cell")
+        print_line(console, f"--fail-if-slower {loss}%: passed, {judged} judged{noisy}", style="bold green")
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _names(labels: Sequence[str], *, everything: bool) -> str:
-    shown = labels if everything else labels[:_LISTED]
-    more = len(labels) - len(shown)
-    return "; ".join(shown) + (f"; and {more} more (--all lists them)" if more else "")

@@ -1,60 +1,88 @@
 """Two runs compared: speed beside the baseline's in both, what else changed, and their environments."""
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from suite.compare.runs import RunRecords, check_comparable, labels_of
 from suite.records.command_line import BadOption
-from suite.records.groups import base_name, is_baseline, mixes_virtual
-from suite.records.record import Record
+from suite.records.groups import base_name, group_records, is_baseline, mixes_virtual
+from suite.records.record import Cell, Record
+from suite.records.store import Problem, RecordStore
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
-from suite.tables.rows import Row, one_line
+from suite.tables.rows import Row, merged_rows, one_line
+from suite.tables.settings import cache
 from suite.tables.statistics import Estimate, log_speeds, samples_of, unpaired_ratio
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
+_NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "rendezvous", "cache_ratio", "device_budget_bytes")
+CellKey = tuple[str, str]
+"""Setting and system: the whole configuration of a cell, less its round."""
 
 
-class Unjudged(enum.Enum):
+@dataclass(frozen=True, kw_only=True)
+class RunRecords:
+    """A run: its systems in the order of the published tables, and files that were skipped; `name` is for messages."""
+
+    name: str
+    path: Path
+    rows: dict[CellKey, Row]
+    problems: list[Problem]
+
+    @property
+    def records(self) -> list[Record]:
+        """Those behind the rows: of each round the newest."""
+        return [record for row in self.rows.values() for record in row.records]
+
+
+def read_run(name: str, path: Path) -> RunRecords:
+    """Read a results directory; `name` is `RUN_A` or `RUN_B`.
+
+    Raises:
+        BadOption: it has no records, none that can be read, or a cell of several machines or numbers of threads.
+    """
+    store = RecordStore(path)
+    if not store.directory.is_dir():
+        raise BadOption(f"{name}: {path} has no records/: give a results directory, as `run_bench.py --out` named it")
+    records, problems = store.load_all()
+    if not records:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        skipped = f" (skipped: {problems[0]}{more})" if problems else ""
+        raise BadOption(f"{name}: {path} holds no record that can be compared{skipped}; give another, or measure it")
+    rows: dict[CellKey, Row] = {}
+    for row in (row for group in group_records(records) for row in merged_rows(group)):
+        if rows.setdefault((row.cell.setting, row.system), row) is not row:
+            raise BadOption(
+                f"{name}: {path} has cells of several machines, or with other threads; give each machine's records as "
+                "a directory of its own"
+            )
+    return RunRecords(name=name, path=path, rows=rows, problems=problems)
+
+
+class Unjudged(enum.StrEnum):
     """Reasons why a change of speed cannot be told from noise, each with a remedy."""
 
-    NOT_MEASURED = ("not timed in both runs", "run systems that end ok in both, and not with another one's kernel")
-    SAME_RECORDS = (
-        "the same records in both runs, not measured again",
-        "measure RUN_B anew, into a directory of its own",
-    )
-    IS_THE_BASELINE = ("the baseline itself", "add the systems in question to both runs")
-    NO_BASELINE = ("no baseline beside it, in one run at least", "run full_gpu with it, under the same options")
-    ANOTHER_MACHINE = (
-        "measured on two machines, or with other threads",
-        "measure both runs on one machine with as many threads",
-    )
-    NO_INTERVAL = ("a single build: no interval", "run both with --rounds 3 or more")
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        self.reason = reason
-        self.remedy = remedy
+    NOT_MEASURED = "not timed in both runs: run systems that end ok in both, and not with another one's kernel"
+    SAME_RECORDS = "the same records in both runs: measure RUN_B anew, into a directory of its own"
+    IS_THE_BASELINE = "the baseline itself: add the systems in question to both runs"
+    NO_BASELINE = "no baseline beside it in one run at least: run full_gpu with it, under the same options"
+    ANOTHER_MACHINE = "measured on two machines, or with other threads: measure both runs on one machine"
+    NO_INTERVAL = "a single build, so no interval: run both with --rounds 3 or more"
 
 
 class Quantity(NamedTuple):
-    """A number of a `Row` that counts as changed from a difference above `tolerance` on.
-
-    The tolerance is relative to the value of RUN_A unless `absolute` formats the difference itself.
-    """
+    """A number of a `Row`, which changed if it differs by more than a share of RUN_A's value, or by `absolute`."""
 
     field: str
     title: str
     show: Callable[[float | None], str]
-    tolerance: float
-    absolute: Callable[[float], str] | None = None
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else '-'}{amount(abs(value))}"
+    share: float = 0.0
+    absolute: float = 0.0
 
 
 def _megabytes(value: float | None) -> str:
@@ -64,14 +92,14 @@ def _megabytes(value: float | None) -> str:
 _ON_DEVICE = {"rows": "rows", "state": "optimizer state", "index": "index", "staging": "staging"}
 _ON_DEVICE |= {"allocated": "peak allocated", "reserved": "peak reserved"}
 QUANTITIES = (
-    Quantity("auroc", "AUROC", partial(score, digits=5), 1e-4, _signed),
-    Quantity("accuracy", "accuracy", partial(score, digits=5), 1e-4, _signed),
+    Quantity("auroc", "AUROC", partial(score, digits=5), absolute=1e-4),
+    Quantity("accuracy", "accuracy", partial(score, digits=5), absolute=1e-4),
     *(
         Quantity(f"device_{name}_bytes", f"{title} on the device", _megabytes, 0.01)
         for name, title in _ON_DEVICE.items()
     ),
     Quantity("host_peak_rss_bytes", "peak resident on the host", _megabytes, 0.05),
-    Quantity("hit_rate", "hit rate", lambda rate: percent(rate, 2), 1e-3, lambda by: f"{_signed(100 * by)} points"),
+    Quantity("hit_rate", "hit rate", lambda rate: percent(rate, 2), absolute=1e-3),
     Quantity("fetched_bytes_per_step", "fetched per step", _megabytes, 0.01),
     Quantity("written_back_bytes_per_step", "written back per step", _megabytes, 0.01),
 )
@@ -140,9 +168,8 @@ class Pair:
         if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
             for order, quantity in enumerate(QUANTITIES, start=4):
                 values = _values(quantity.field, before, after)
-                change = _difference(quantity, *values)
-                if change is not None:
-                    yield Change(order, quantity.title, f"{' -> '.join(map(quantity.show, values))}{change}")
+                if _differ(quantity, *values):
+                    yield Change(order, quantity.title, " -> ".join(map(quantity.show, values)))
         if self.unjudged is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
             shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
             text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
@@ -165,7 +192,6 @@ class Comparison:
     only_before: dict[str, Row]
     only_after: dict[str, Row]
     differences: tuple[tuple[str, str, str], ...]
-    warnings: tuple[str, ...]
 
     @property
     def unjudged(self) -> dict[Unjudged, list[str]]:
@@ -178,26 +204,58 @@ def compare(before: RunRecords, after: RunRecords) -> Comparison:
     """Compare RUN_A with RUN_B, cell by cell.
 
     Raises:
-        BadOption: they are the same files, have no cell in common, one has a cell twice, or one is of a virtual device.
+        BadOption: they are the same directory, have no cell in common, or one is of a virtual device.
     """
-    if mixes_virtual([*before.files.values(), *after.files.values()]):
+    if mixes_virtual([*before.records, *after.records]):
         raise BadOption(
             "RUN_A and RUN_B: some records are of a virtual device and others were measured, so their numbers are not "
             "set side by side; give two runs of one kind"
         )
-    check_comparable(before, after)
-    labels = labels_of({**after.rows, **before.rows})
+    if before.path.resolve() == after.path.resolve():
+        raise BadOption(f"RUN_A and RUN_B are the same records, those of {before.path}; give two different runs")
+    labels = _labels({**after.rows, **before.rows})
     both = [cell for cell in before.rows if cell in after.rows]
-    pairs = tuple(_pair(labels[cell], before.rows[cell], after.rows[cell]) for cell in both)
+    if not both:
+        raise BadOption(
+            f"RUN_A and RUN_B have no cell in common, for example {labels[next(iter(before.rows))]} against "
+            f"{labels[next(iter(after.rows))]}; run the same systems, workloads and options in both"
+        )
+    environments = [
+        _environment(record for cell in both for record in run.rows[cell].records) for run in (before, after)
+    ]
+    shown = {
+        name: [", ".join(environment.get(name, ["none"])) for environment in environments]
+        for name in dict.fromkeys([*environments[0], *environments[1]])
+    }
     return Comparison(
         before=before,
         after=after,
-        pairs=pairs,
+        pairs=tuple(_pair(labels[cell], before.rows[cell], after.rows[cell]) for cell in both),
         only_before={labels[cell]: row for cell, row in before.rows.items() if cell not in after.rows},
         only_after={labels[cell]: row for cell, row in after.rows.items() if cell not in before.rows},
-        differences=tuple(_differences(pairs)),
-        warnings=tuple(_warnings(before, after, pairs)),
+        differences=tuple((name, old, new) for name, (old, new) in shown.items() if old != new),
     )
+
+
+def _labels(rows: Mapping[CellKey, Row]) -> dict[CellKey, str]:
+    """Short names of cells: system, workload, and what tells a cell from the others of its workload."""
+    facts = {key: _facts(row.cell) for key, row in rows.items()}
+    labels: dict[CellKey, str] = {}
+    for key, row in rows.items():
+        alike = [facts[other] for other, one in rows.items() if one.cell.workload == row.cell.workload]
+        apart = [text for name, text in facts[key].items() if any(other[name] != text for other in alike)]
+        labels[key] = ", ".join([f"{row.system} x {row.cell.workload}", *apart])
+    return labels
+
+
+def _facts(cell: Cell) -> dict[str, str]:
+    """What may tell a cell from another of its system and workload, in words by field."""
+    facts = {"cache": cache(cell)}
+    for name in Cell.model_fields:
+        if name not in _NOT_IN_LABELS:
+            value, called = getattr(cell, name), name.replace("_", " ")
+            facts[name] = f"no {called}" if value is None else f"{called} {value}"
+    return facts
 
 
 def _pair(label: str, before: Row, after: Row) -> Pair:
@@ -207,6 +265,7 @@ def _pair(label: str, before: Row, after: Row) -> Pair:
     """
     rows, ratio = (before, after), None
     ours, theirs = ({(record.key, record.started_at) for record in row.records} for row in rows)
+    machines = {(row.records[0].environment.machine, row.records[0].environment.threads) for row in rows}
     unjudged: Unjudged | None
     if any(row.steps_per_s is None for row in rows):
         unjudged = Unjudged.NOT_MEASURED
@@ -218,15 +277,9 @@ def _pair(label: str, before: Row, after: Row) -> Pair:
         unjudged = Unjudged.NO_BASELINE
     else:
         ratio = unpaired_ratio(*(samples_of(log_speeds(row.records)) for row in (after, before)))
-        elsewhere = Unjudged.ANOTHER_MACHINE if _place(before) != _place(after) else None
+        elsewhere = Unjudged.ANOTHER_MACHINE if len(machines) > 1 else None
         unjudged = Unjudged.NO_INTERVAL if ratio.low is None else elsewhere
     return Pair(label=label, before=before, after=after, ratio=ratio, unjudged=unjudged)
-
-
-def _place(row: Row) -> tuple[str, int]:
-    """The digest of the machine that measured a row, and the threads that torch had there."""
-    environment = row.records[0].environment
-    return environment.machine, environment.threads
 
 
 def _ratio(value: float) -> str:
@@ -245,55 +298,21 @@ def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | 
     return (fmean(old[one] for one in shared), fmean(new[one] for one in shared)) if shared else (None, None)
 
 
-def _difference(quantity: Quantity, old: float | None, new: float | None) -> str | None:
-    """Words for the size of a change; None within the tolerance."""
+def _differ(quantity: Quantity, old: float | None, new: float | None) -> bool:
+    """Whether two values differ by more than the tolerance, or one of them is missing."""
     if old is None or new is None:
-        return None if old is new else ""
-    by = new - old
-    if abs(by) <= quantity.tolerance * (1.0 if quantity.absolute else abs(old)):
-        return None
-    if quantity.absolute is not None:
-        return f" ({quantity.absolute(by)})"
-    return f" ({_signed(100 * by / old)} %)" if old else ""
-
-
-def _differences(pairs: Iterable[Pair]) -> Iterator[tuple[str, str, str]]:
-    """Differences between two runs' environments; several values where a run mixes them, the latest last."""
-    rows = zip(*((pair.before, pair.after) for pair in pairs), strict=True)
-    old, new = (_environment(record for row in side for record in row.records) for side in rows)
-    for name in dict.fromkeys([*old, *new]):
-        values = [", ".join(side.get(name, ["none"])) for side in (old, new)]
-        if values[0] != values[1]:
-            yield name, values[0], values[1]
+        return old is not new
+    return abs(new - old) > quantity.share * abs(old) + quantity.absolute
 
 
 def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:
     """Machine, code, threads, packages and how turns were taken: values by name, each once, in order of time."""
-    found: dict[str, dict[str, None]] = {}
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for record in sorted(records, key=lambda record: record.order):
-        for field, value in record.environment.model_dump(exclude={"machine", "packages"}, exclude_none=True).items():
-            if field == "system_code":
-                name, shown = f"code of {base_name(record.cell.system)}", str(value)
-            elif field.endswith("_bytes"):
-                name, shown = field.removesuffix("_bytes").replace("_", " "), f"{amount(value / 1e9)} GB"
-            else:
-                name, shown = field, str(value)
-            found.setdefault(name, {})[shown] = None
-        for name, version in sorted(record.environment.packages.items()):
-            found.setdefault(name, {})[version] = None
-        if record.turns is not None:
-            found.setdefault("turns taken", {})[record.turns.way] = None
+        values = record.environment.model_dump(exclude={"machine", "packages", "system_code"}, exclude_none=True)
+        values |= {f"code of {base_name(record.cell.system)}": record.environment.system_code}
+        values |= record.environment.packages | {"turns taken": record.turns and record.turns.way}
+        for name, value in values.items():
+            if value is not None:
+                found[name][f"{amount(value / 1e9)} GB" if name.endswith("_bytes") else str(value)] = None
     return found
-
-
-def _warnings(before: RunRecords, after: RunRecords, pairs: Sequence[Pair]) -> Iterator[str]:
-    """Warnings to read before the numbers."""
-    if any(_place(pair.before) != _place(pair.after) for pair in pairs):
-        yield "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."
-    for run, rows in ((before, [pair.before for pair in pairs]), (after, [pair.after for pair in pairs])):
-        disturbed = [record for row in rows for record in row.records if record.disturbed]
-        if disturbed:
-            yield (
-                f"{run.name} has {len(disturbed)} record{'s' if len(disturbed) > 1 else ''} of a disturbed machine, "
-                f"e.g. {disturbed[0].cell.label}: {'; '.join(disturbed[0].disturbed)}; measure them again with --fresh."
-            )

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from suite.compare.compare import Comparison, compare
-from suite.compare.runs import read_run
+from suite.compare.compare import Comparison, compare, read_run
 from suite.records.record import Record
 from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import BASELINE, environment, rounds

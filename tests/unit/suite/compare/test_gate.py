@@ -8,11 +8,7 @@ from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 
 
-def verdict(tmp_path, before, after, threshold=0.10):
-    return judge(compared(tmp_path, before, after), threshold)
-
-
-@pytest.mark.parametrize(("text", "share"), [("10%", 0.1), ("10 %", 0.1), ("0.1", 0.1), (" 2.5% ", 0.025), ("0", 0.0)])
+@pytest.mark.parametrize(("text", "share"), [("10 %", 0.1), ("0.1", 0.1), (" 2.5% ", 0.025), ("0", 0.0)])
 def test_share_is_read_in_percent_or_plain(text, share):
     assert parse_share(text) == pytest.approx(share)
 
@@ -25,45 +21,42 @@ def test_what_is_no_share_is_refused_with_examples(text):
 
 @pytest.mark.parametrize(("factor", "code"), [(0.899, 1), (0.901, 0)])
 def test_threshold_is_a_ratio_of_throughputs_of_one_less_the_share(tmp_path, factor, code):
-    assert verdict(tmp_path, rounds("cache", STEADY), later("cache", scaled(factor))).exit_code == code
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", scaled(factor)))
+    assert judge(found, 0.10).exit_code == code
 
 
 def test_noise_never_fails(tmp_path):
     uneven = [0.5 * BASELINE, BASELINE, 2 * BASELINE]
-    found = verdict(tmp_path, rounds("cache", uneven), later("cache", scaled(0.7, uneven)))
-    assert (found.exit_code, found.judged) == (0, 1)
-    assert found.noisy == ("cache x criteo_kaggle",)
+    found = judge(compared(tmp_path, rounds("cache", uneven), later("cache", scaled(0.7, uneven))), 0.10)
+    assert (found.exit_code, found.judged, found.noisy) == (0, 1, ("cache x criteo_kaggle",))
 
 
 WRONG = {"checked": verification(passed=False, difference=0.3), "status": Status.WRONG_ANSWER}
+FAILED_IN_TURNS = {"status": Status.CRASHED, "phase": "turns"}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "failure"),
+    ("before", "after", "failures"),
     [
-        (rounds("cache", STEADY), [record("cache", status=Status.CRASHED)], "ok in RUN_A, crashed in RUN_B"),
-        (rounds("cache", STEADY), [record("cache", status=Status.UNSUPPORTED)], "ok in RUN_A, unsupported in RUN_B"),
-        (rounds("cache", STEADY), later("cache", STEADY, **WRONG), "ok in RUN_A, wrong_answer in RUN_B"),
-        (rounds("cache", STEADY), [], "ok in RUN_A, missing from RUN_B"),
+        (rounds("cache", STEADY), [record("cache", status=Status.UNSUPPORTED)], ["ok in RUN_A, unsupported in RUN_B"]),
+        (rounds("cache", STEADY), later("cache", STEADY, **WRONG), ["ok in RUN_A, wrong_answer in RUN_B"]),
+        (rounds("cache", STEADY), [], ["ok in RUN_A, missing from RUN_B"]),
         (
-            rounds("cache", STEADY, status=Status.CRASHED, phase="turns"),
+            rounds("cache", STEADY, **FAILED_IN_TURNS),
             later("cache", STEADY, **WRONG),
-            "verified in RUN_A, not in RUN_B",
+            ["verified in RUN_A, not in RUN_B"],
         ),
+        ([record("cache", status=Status.CRASHED)], [record("cache", status=Status.TIMEOUT)], []),
+        ([record("cache", status=Status.TIMEOUT)], [], []),
+        ([record("cache", status=Status.UNSUPPORTED)], later("cache", STEADY), []),
+        ([], later("cache", STEADY), []),
     ],
 )
-def test_cell_that_is_no_longer_ok_verified_or_there_fails(tmp_path, before, after, failure):
-    found = verdict(tmp_path, [*before, *rounds("other", STEADY)], [*after, *later("other", STEADY)])
-    assert found.exit_code == 1
-    assert found.failures == (f"cache x criteo_kaggle: {failure}",)
-
-
-def test_cell_that_never_was_ok_fails_nothing(tmp_path):
-    crashed = record("bad", status=Status.CRASHED)
-    unsupported = record("odd", status=Status.UNSUPPORTED)
-    before = [*rounds("cache", STEADY), crashed, unsupported, record("gone", status=Status.TIMEOUT)]
-    after = [*later("cache", STEADY), crashed, *later("odd", STEADY), *later("new", STEADY)]
-    assert verdict(tmp_path, before, after).exit_code == 0
+def test_cell_that_is_no_longer_ok_verified_or_there_fails_and_no_other_does(tmp_path, before, after, failures):
+    both = compared(tmp_path, [*before, *rounds("other", STEADY)], [*after, *later("other", STEADY)])
+    found = judge(both, 0.10)
+    assert found.failures == tuple(f"cache x criteo_kaggle: {failure}" for failure in failures)
+    assert found.exit_code == int(bool(failures))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from suite.compare.command import show
-from suite.compare.compare import compare
-from suite.compare.runs import read_run
+from suite.compare.compare import compare, read_run
 from suite.records.command_line import BadOption
 from suite.records.environment import Environment
 from suite.records.record import Cell, record_key
@@ -91,5 +90,5 @@ def test_strange_value_anywhere_is_shown_or_named(folders, place, value):
         compared = compare(read_run("RUN_A", before), read_run("RUN_B", after))
     except BadOption:
         return
-    show(compared, None, console, everything=True)
+    show(compared, console, everything=True)
     assert len(check_files(find_files([after]))) == 2
