@@ -47,14 +47,13 @@ NO_SPEED = "virtual device: no speed"
 """Printed where a speed of a measured device would stand."""
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_GIT_TIMEOUT_S = 20
 
 
 class Environment(Model):
     """Machine, packages and code of a cell. `machine` digests what is stable; the rest is for the reader."""
 
     machine: str
-    """Digest of CPU model, core count, memory and GPU model: equal on equal machines."""
+    """Digest of CPU model, core count, memory in whole GiB and GPU model: equal on equal machines, from day to day."""
     cpu: str
     cores: int
     memory_bytes: int
@@ -104,9 +103,10 @@ def capture(*, threads: int | None = None) -> Environment:
         threads: `torch.get_num_threads()` of the process that computes; by default one per CPU.
     """
     cpu, cores, memory_bytes, gpu = cpu_model(), len(os.sched_getaffinity(0)), usable_memory_bytes(), visible_gpu()
+    machine = f"{cpu}\n{cores}\n{round(memory_bytes / 2**30)}\n{gpu.model if gpu else ''}"
     commit, dirty = git_state(PROJECT)
     return Environment(
-        machine=machine_digest(cpu=cpu, cores=cores, memory_bytes=memory_bytes, gpu=gpu.model if gpu else None),
+        machine=hashlib.sha256(machine.encode()).hexdigest()[:12],
         cpu=cpu,
         cores=cores,
         memory_bytes=memory_bytes,
@@ -114,7 +114,7 @@ def capture(*, threads: int | None = None) -> Environment:
         gpu_memory_bytes=gpu.memory_bytes if gpu else None,
         driver=gpu.driver if gpu else None,
         cuda=gpu.cuda if gpu else None,
-        os=_operating_system(),
+        os=platform.platform(),
         python=platform.python_version(),
         packages=installed_versions(DISTRIBUTIONS),
         code=code_digest(PROJECT),
@@ -123,12 +123,6 @@ def capture(*, threads: int | None = None) -> Environment:
         threads=cores if threads is None else threads,
         openmp={name: value for name, value in {**WORKERS_OPENMP, **os.environ}.items() if name in OPENMP},
     )
-
-
-def machine_digest(*, cpu: str, cores: int, memory_bytes: int, gpu: str | None) -> str:
-    """Digest of what stays the same on a machine from one day to the next; memory counts in whole GiB."""
-    blob = f"{cpu}\n{cores}\n{round(memory_bytes / 2**30)}\n{gpu or ''}"
-    return hashlib.sha256(blob.encode()).hexdigest()[:12]
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
@@ -226,27 +220,11 @@ def git_state(project: Path) -> tuple[str | None, bool | None]:
 def _git(project: Path, *arguments: str) -> str | None:
     # Inside a git hook GIT_DIR and its like point at whatever repository runs the hook.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=project,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_GIT_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _operating_system() -> str:
-    try:
-        name = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        name = platform.system()
-    return f"{name}, kernel {platform.release()}"
+    command = ["git", "-C", str(project), *arguments]
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.check_output(command, env=environment, stderr=subprocess.DEVNULL, text=True, timeout=20)
+        return said.strip()
+    return None
 
 
 def code_digest(project: Path) -> str:

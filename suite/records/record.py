@@ -6,7 +6,10 @@ file is loaded; units end the field names.
 
 import enum
 import hashlib
+import math
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal, Self
 
@@ -30,7 +33,6 @@ from suite.records.measured import (
     Turns,
     refuse,
 )
-from suite.records.verification import Check, Verification
 from systems.registry import CONTROLS
 
 SCHEMA_VERSION: Final = 1
@@ -182,6 +184,37 @@ class Measurement(Model):
     """None: one process without ranks."""
 
 
+class Check(Model):
+    """One verification: what was compared and how far apart the two sides were."""
+
+    name: str
+    passed: bool
+    max_difference: float
+    tolerance: float
+    """0 demands bitwise equality."""
+    detail: str = ""
+
+    @classmethod
+    def of(cls, name: str, difference: float, allowed: float, *, detail: str = "") -> Self:
+        """Check that a difference, which may be NaN or infinite, is at most `allowed`; `detail` is of a failure."""
+        # a NaN must fail, and JSON has neither NaN nor infinity
+        shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
+        passed = shown <= allowed
+        said = "" if passed else detail or f"differs by {difference:.3g}, allowed {allowed:.3g}"
+        return cls(name=name, passed=passed, max_difference=shown, tolerance=allowed, detail=said)
+
+
+class Verification(Model):
+    """All checks of a cell. A cell is verified when every one passed."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether there was something to check and all of it held."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+
 class Record(Model):
     """One run of one cell."""
 
@@ -217,7 +250,7 @@ class Record(Model):
     @model_validator(mode="after")
     def _agrees_with_itself(self, info: ValidationInfo) -> Self:
         if info.mode == "json":  # a file; a run puts its records together part by part
-            rules = (self._identity, self._outcome, self._counts, self._turns, self._times)
+            rules = (self._identity, self._outcome, self._counts, self._times)
             refuse("Record", [broken for rule in rules for broken in rule()])
         return self
 
@@ -225,15 +258,14 @@ class Record(Model):
         if (key := record_key(self.cell, self.environment)) != self.key:
             found = f"found {self.key[:60]!r}, but cell, code, packages and machine give {key!r}"
             yield ("key",), f"{found}: somebody edited them; restore the file or measure it again"
-        try:
-            zoned = datetime.fromisoformat(self.started_at).tzinfo is not None
-        except ValueError:
-            zoned = False
-        if not zoned:
+        zone = None
+        with suppress(ValueError):
+            zone = datetime.fromisoformat(self.started_at).tzinfo
+        if zone is None:
             yield ("started_at",), f"found {self.started_at[:60]!r}, expected a time in ISO 8601 with its zone"
 
     def _outcome(self) -> Iterator[Broken]:
-        """Parts that do not go with the status. A system that failed in its turns keeps what its cell measured."""
+        """Parts that do not go with the status: a system that failed in its turns keeps what its cell measured."""
         ok, checked = self.status is Status.OK, self.verification
         if not ok and (self.phase != "turns" or self.status is Status.WRONG_ANSWER):
             why = f"is there though the status is {self.status}: only ok has one, or a failure in turns"
@@ -248,7 +280,7 @@ class Record(Model):
             yield ("verification",), "shows no failed check though the status is wrong_answer"
 
     def _counts(self) -> Iterator[Broken]:
-        """Traffic and optimum that are not of the steps that the cell says."""
+        """Traffic, optimum and turns that are not of the steps and builds that the cell says."""
         cell, counted = self.cell, self.cell.counted_steps
         if self.measurement is not None:
             traffic = self.measurement.traffic
@@ -260,24 +292,17 @@ class Record(Model):
             found = getattr(self.optimum, name, value)
             if found != value:
                 yield ("optimum", name), f"found {found}, the counted steps of cell give {value}"
-
-    def _turns(self) -> Iterator[Broken]:
-        """More builds than the cell has, or of different lengths."""
-        cell, turns = self.cell, self.turns
-        if turns is None:
-            return
-        if not 0 < len(turns.system_s) <= cell.builds:
-            yield ("turns", "system_s"), f"found {len(turns.system_s)} builds, cell.builds says {cell.builds}"
-        if len({len(times) for times in turns.system_s}) > 1:
-            yield ("turns", "system_s"), f"found {[*map(len, turns.system_s)]} turns, expected as many in every build"
+        built = [] if self.turns is None else [*map(len, self.turns.system_s)]
+        if len(built) > self.cell.builds:
+            yield ("turns", "system_s"), f"found {len(built)} builds, cell.builds says {self.cell.builds}"
+        if len({*built}) > 1:
+            yield ("turns", "system_s"), f"found {built} turns, expected as many in every build"
 
     def _times(self) -> Iterator[Broken]:
         """Times of a virtual device, which mean nothing."""
         if self.on_virtual_device and self != self.untimed():
-            yield (
-                (),
-                f"has times though {self.environment.gpu} has no speed: remove turns, conditions, timing and waits",
-            )
+            remedy = "remove turns, conditions, timing and waits"
+            yield (), f"has times though {self.environment.gpu} has no speed: {remedy}"
 
     @property
     def order(self) -> int:
@@ -312,8 +337,7 @@ class Record(Model):
             traffic = measured.traffic and measured.traffic.model_copy(update=waits)
             ranks = measured.ranks and measured.ranks.model_copy(update={"steps_per_s": None})
             measured = measured.model_copy(update={"timing": None, "traffic": traffic, "ranks": ranks})
-        times: dict[str, object] = {"turns": None, "conditions": None, "disturbed": ()}
-        return self.model_copy(update={"measurement": measured, **times})
+        return self.model_copy(update={"measurement": measured, "turns": None, "conditions": None, "disturbed": ()})
 
 
 def record_key(cell: Cell, environment: Environment) -> str:

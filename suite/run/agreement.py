@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from suite.records.groups import REFERENCE, precedence
-from suite.records.record import Cell, Record, Status
+from suite.records.record import Cell, Check, Record, Status
 from suite.records.store import write_atomically
-from suite.records.verification import Check
 
 if TYPE_CHECKING:  # the parent process compares rows without importing torch
     from systems.contract import EmbeddingSystem

@@ -24,8 +24,7 @@ import psutil
 
 from suite.records.environment import PROJECT, code_digest
 from suite.records.measured import BeladyBound, Model
-from suite.records.record import Cell, Measurement, Status
-from suite.records.verification import Verification
+from suite.records.record import Cell, Measurement, Status, Verification
 from suite.run.locks import is_disk_full
 
 CODE = "EMBEDDING_BENCH_CODE"

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.types import DataType
 
-from suite.records.verification import Verification
+from suite.records.record import Verification
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems import registry

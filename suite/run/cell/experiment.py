@@ -14,10 +14,9 @@ from torch import Tensor
 from torchmetrics.functional.classification import binary_accuracy, binary_auroc
 
 from suite.records.measured import BeladyBound, DriveSpeed, Memory, Quality, QualityPoint, Timing, Traffic
-from suite.records.record import Cell, Measurement, Status
+from suite.records.record import Cell, Measurement, Status, Verification
 from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
-from suite.records.verification import Verification
 from suite.run import resources
 from suite.run.agreement import SampledRows
 from suite.run.cell.feed import open_feed, open_workload, producers_for, usable_cores

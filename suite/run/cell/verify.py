@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from suite.records.verification import Check, Verification
+from suite.records.record import Check, Verification
 from suite.run.cell.feed import Feed, in_process
 from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from systems.contract import (

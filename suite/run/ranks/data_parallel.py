@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from suite.records.verification import Check, Verification
+from suite.records.record import Check, Verification
 from suite.run.cell.feed import Feed, PreloadedBatches, made_batches
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import StepsRun, Trainer, load_initial_rows

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suite.records.measured import DriveTraffic, Isolation, Turns
-from suite.records.record import Record, Status
+from suite.records.record import Check, Record, Status
 from suite.records.scales import LEAD_STEPS
-from suite.records.verification import Check
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, interference
 from suite.run.locks import free_bytes

@@ -13,8 +13,7 @@ from typing import Any
 from suite.records.environment import Environment
 from suite.records.groups import is_baseline
 from suite.records.measured import BeladyBound, Memory, Quality, QualityPoint, Timing, Traffic, Turns
-from suite.records.record import Cell, Measurement, Record, Status, record_key
-from suite.records.verification import Check, Verification
+from suite.records.record import Cell, Check, Measurement, Record, Status, Verification, record_key
 
 GB = 10**9
 BATCH = 16_384

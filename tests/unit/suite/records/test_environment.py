@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suite.records import environment
-from suite.records.environment import code_digest, git_state, machine_digest, system_digest
+from suite.records.environment import Gpu, capture, code_digest, git_state, system_digest
 
 
 class FakeNvmlError(Exception):
@@ -98,12 +98,19 @@ def test_no_gpu_is_none_and_no_failure(monkeypatch: pytest.MonkeyPatch, nvml: ty
     assert environment.visible_gpu() is None
 
 
-def test_machine_digest_ignores_a_few_megabytes_and_nothing_else() -> None:
-    base = {"cpu": "a", "cores": 8, "memory_bytes": 64 * 2**30, "gpu": "H100"}
-    digest = machine_digest(**base)
-    assert machine_digest(**{**base, "memory_bytes": 64 * 2**30 - 9_000_000}) == digest
-    for change in ({"cpu": "b"}, {"cores": 9}, {"memory_bytes": 32 * 2**30}, {"gpu": None}):
-        assert machine_digest(**{**base, **change}) != digest
+def test_machine_digest_ignores_a_few_megabytes_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "git_state", lambda _: (None, None))
+
+    def digest(cpu: str = "a", cores: int = 8, memory_bytes: int = 64 * 2**30, gpu: str | None = "H100") -> str:
+        monkeypatch.setattr(environment, "cpu_model", lambda: cpu)
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+        monkeypatch.setattr(environment, "usable_memory_bytes", lambda: memory_bytes)
+        monkeypatch.setattr(environment, "visible_gpu", lambda: gpu and Gpu(model=gpu))
+        return capture().machine
+
+    assert digest(memory_bytes=64 * 2**30 - 9_000_000) == digest()
+    changed = [digest(cpu="b"), digest(cores=9), digest(memory_bytes=32 * 2**30), digest(gpu=None)]
+    assert len({digest(), *changed}) == 5
 
 
 def test_container_limit_below_the_machines_memory_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from suite.records.groups import group_records
-from suite.records.record import Record
-from suite.records.verification import Verification
+from suite.records.record import Record, Verification
 from suite.report.publish import Source
 from suite.tables.sheet import ResultTable, Sheet
 

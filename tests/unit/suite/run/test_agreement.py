@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suite.records.record import Status
-from suite.records.verification import Check, Verification
+from suite.records.record import Check, Status, Verification
 from suite.run.agreement import compared, largest_difference, path_of, same_arithmetic
 from suite.run.cell.experiment import run_cell
 from suite.run.worker import Reporter, RunCell

@@ -6,9 +6,8 @@ from collections import Counter
 import pytest
 
 from suite.records.measured import Turns
-from suite.records.record import Status
+from suite.records.record import Check, Status, Verification
 from suite.records.scales import LEAD_STEPS
-from suite.records.verification import Check, Verification
 from suite.run.process import Limits
 from suite.run.turns import timing
 from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, who_takes_turns
