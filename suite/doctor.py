@@ -125,35 +125,26 @@ def room(path: Path, remedy: str) -> Diagnosis:
 
 def matching_packages() -> Diagnosis:
     """Whether torch, fbgemm and torchrec are of releases that were built for each other."""
-    versions = installed_versions(("torch", "torchrec", *_FBGEMM))
-    builds = [name for name in _FBGEMM if name in versions]
-    if len(builds) > 1:
+    versions = installed_versions(("torch", *_FBGEMM, "torchrec"))
+    if all(build in versions for build in _FBGEMM):
         return problem(
             "fbgemm-gpu and fbgemm-gpu-cpu are both installed and have overwritten each other's files",
             "`pip uninstall fbgemm-gpu fbgemm-gpu-cpu`, then `make setup`.",
         )
-    fbgemm = builds[0] if builds else "fbgemm-gpu"
-    missing = [name for name in ("torch", fbgemm, "torchrec") if name not in versions]
-    if missing:
-        return problem(f"not installed: {', '.join(missing)}", "`make setup`.")
-    seen = ", ".join(f"{name} {versions[name]}" for name in ("torch", fbgemm, "torchrec"))
-    wanted = TRIPLES.get(_release(versions["torch"]))
-    if wanted is None:
+    seen = ", ".join(f"{name} {version}" for name, version in versions.items()) or "none is installed"
+    releases = [".".join(version.split(".")[:2]) for version in versions.values()]  # 2.13 of 2.13.0+cpu
+    if "torch" in versions and releases[0] not in TRIPLES:
         return warning(
             f"{seen}: this torch is none of {', '.join(TRIPLES)}, with which the suite is tested",
             "`make setup` installs what it is tested with.",
         )
-    if (_release(versions[fbgemm]), _release(versions["torchrec"])) != wanted:
+    if releases not in [[torch, *others] for torch, others in TRIPLES.items()]:
+        triples = "; ".join(f"{torch} with {' and '.join(others)}" for torch, others in TRIPLES.items())
         return problem(
-            f"{seen}: with this torch belong fbgemm {wanted[0]} and torchrec {wanted[1]}",
+            f"{seen}: of torch, fbgemm and torchrec these belong together: {triples}",
             "`make setup`; fbgemm's library is built against one torch, and fails to load or crashes with others.",
         )
     return ok(seen)
-
-
-def _release(version: str) -> str:
-    """`2.13` of `2.13.0+cpu`."""
-    return ".".join(version.partition("+")[0].split(".")[:2])
 
 
 def gpu_link(nvml: Any, gpu: Any) -> Diagnosis:  # noqa: ANN401 - a module and an opaque handle

@@ -13,7 +13,7 @@ from pydantic import Field
 from suite.advise.case import RESIDENT, UVM, Case
 from suite.records.measured import Model
 from suite.simulate.models import registry as models
-from suite.simulate.models.model import Setting, Span, Tally, replay
+from suite.simulate.models.model import CannotReplay, Setting, Span, Tally, replay
 from suite.simulate.options import read_input
 from suite.simulate.trace import Trace
 from systems.contract import OptimizerKind
@@ -50,10 +50,6 @@ def load_hardware(name: str) -> Hardware:
     path = Path(__file__).with_name("hardware") / f"{name}.json" if name in EXAMPLES else Path(name)
     remedy = f"give {', '.join(EXAMPLES)}, or a JSON file like suite/advise/hardware/a100.json"
     return read_input(Hardware, path, flag="--hardware ", remedy=remedy)
-
-
-class NoBound(LookupError):
-    """A case has no bound; the message says which, and why."""
 
 
 def counts_of(case: Case, trace: Trace, span: Span) -> Tally:
@@ -109,7 +105,7 @@ def least_seconds(case: Case, counts: Tally, hardware: Hardware) -> LeastSeconds
       once each way; where the host pools, the pooled vectors and their gradients.
 
     Raises:
-        NoBound: what the system moves has no model.
+        CannotReplay: what the system moves has no model.
     """
     link_in, link_out = (size / counts.batches for size in _link_bytes(case, counts))
     trained = 0.0 if case.name in UVM or case.name == "cpu_embeddings" else counts.unique_ids / counts.batches
@@ -141,4 +137,4 @@ def _link_bytes(case: Case, counts: Tally) -> tuple[int, int]:
     if case.caches:
         beside = counts.unique_ids * state
         return counts.rows_fetched * case.row_bytes + beside, counts.rows_written_back * case.row_bytes + beside
-    raise NoBound(f"what {case.name} moves has no model here: run_bench.py measures it")
+    raise CannotReplay(f"what {case.name} moves has no model here: run_bench.py measures it")

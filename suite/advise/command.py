@@ -1,24 +1,26 @@
-"""Command line: `python -m suite advise`."""
+"""Command line: `python -m suite advise`: bytes of every system and cache size, and on described hardware bounds."""
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from suite.advise.advise import Advice, Advised, advise
-from suite.advise.bound import EXAMPLES, load_hardware
-from suite.records.command_line import (
-    OptimizerName,
-    ScaleName,
-    ShownConsole,
-    errors_told,
-    parse_bytes,
-)
+from suite.advise.bound import EXAMPLES, Hardware, LeastSeconds, counts_of, least_seconds, load_hardware
+from suite.advise.case import Case
+from suite.records.command_line import OptimizerName, ScaleName, ShownConsole, errors_told, parse_bytes
 from suite.records.environment import visible_gpu
+from suite.records.groups import published_rows
+from suite.records.measured import Model
+from suite.records.record import Cell
+from suite.records.scales import FULL
+from suite.run.cell.feed import open_workload
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells
 from suite.run.resources import available_host_bytes
+from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.options import (
     RATIO_POINTS,
     BatchSizeOption,
@@ -28,19 +30,61 @@ from suite.simulate.options import (
     one_workload,
     parse_ratios,
 )
+from suite.simulate.trace import WorkloadTrace
 from suite.tables.formatting import amount, binary_bytes
 from suite.tables.terminal import print_line, print_table
+from systems.contract import CacheRatio, DeviceBytes, Verdict
 from systems.registry import parse_systems
+from workloads.batch import Workload
 from workloads.progress import Shown
 
 SYSTEMS = ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "freq_cache", "freq_cache[policy=lfu]", "cpu_embeddings")
 """The systems of `--systems all`."""
+CLOSEST = {"full_gpu": "torchrec", "freq_cache": "ColossalAI"}
+"""Published methods by the system here that keeps and moves the same rows. The published cache too ranks rows by
+frequency and fetches between steps; torchrec's tables lay on the device, see `suite.records.groups.NOTE`."""
 _HEADS = ("system", "cached", "device", "host", "", "hits", "compute\nms", "link\nms", "bound\nit/s", "published\nit/s")
 _RATIOS = (0.01, 0.05, 0.2)
 _LEGEND = (
     "Device memory is that of rows, index, model and activations at the peak of a step. A step takes no less than its "
     "bound: what it computes and moves at peak rates, all paths at once. It is no prediction: run_bench.py measures."
 )
+
+
+class Advised(Model):
+    """One system at one cache size. Without described hardware nothing is replayed, and no step is bounded."""
+
+    system: str
+    cache_ratio: float | None
+    """Cached rows as a share of all; None: there is no cache."""
+    slots: int
+    device_bytes: dict[str, int]
+    """Device memory by purpose, the model included."""
+    host_bytes: int
+    fits: bool
+    """Whether it is within the budget of the device."""
+    hit_rate: float | None = None
+    """1 - unique misses / unique ids."""
+    overflows: bool = False
+    """Whether some batch has more distinct rows than the cache has slots."""
+    least_s: LeastSeconds | None = None
+    published_steps_per_s: float | None = None
+    """Published rate of the method of `CLOSEST` in this setting."""
+
+
+class Advice(Model):
+    """Result of `python -m suite advise`; `refused` has a reason by system."""
+
+    schema_version: Literal[2] = 2
+    workload: str
+    scale: str
+    batch_size: int
+    embedding_dim: int
+    optimizer: str
+    hardware: str | None
+    budget_bytes: int | None
+    rows: tuple[Advised, ...]
+    refused: dict[str, str]
 
 
 def advise_command(
@@ -114,6 +158,100 @@ def advise_command(
             typer.echo(advice.model_dump_json(indent=1))
         else:
             show(advice, ShownConsole(markup=False, highlight=False))
+
+
+def advise(
+    cells: Sequence[Cell],
+    hardware: Hardware | None,
+    *,
+    ratios: Sequence[float],
+    budget: int | None,
+    batches: int,
+    on_progress: Callable[[str, int, int], None],
+) -> Advice:
+    """Advise on a setting.
+
+    Args:
+        cells: Systems in one setting; with `hardware` on a CUDA device.
+        hardware: Bounds steps. None: bytes alone are given.
+        ratios: Cached rows as shares of all.
+        budget: Bytes of the device, the model included; None: whatever it takes.
+        batches: To replay, a third of them before counting.
+        on_progress: Told how far the replays are.
+    """
+    cell = cells[0]
+    workload = open_workload(cell)
+    trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
+    stop = min(trace.length, batches)
+    span = Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
+    rows: list[Advised] = []
+    refused: dict[str, str] = {}
+    for number, one in enumerate(cells):
+        try:
+            for case in _sizes(one, workload, ratios, budget):
+                if case.support.verdict is not Verdict.YES:
+                    refused.setdefault(one.system, case.support.reason)
+                    continue
+                bounds: dict[str, object] = {}
+                if hardware is not None:
+                    on_progress("replaying ids", number, len(cells))
+                    try:
+                        bounds = _bounds(case, trace, span, hardware)
+                    except CannotReplay as error:
+                        refused.setdefault(one.system, str(error))
+                row = {
+                    "system": one.system,
+                    "cache_ratio": case.slots / case.spec.rows if case.caches else None,
+                    "slots": case.slots,
+                    "device_bytes": case.device_bytes,
+                    "host_bytes": case.host_bytes,
+                    "fits": budget is None or sum(case.device_bytes.values()) <= budget,
+                }
+                rows.append(Advised.model_validate(row | bounds))
+        except ImportError as error:
+            refused[one.system] = f"needs {error.name}, which is not installed: run make setup"
+    return Advice(
+        **cell.model_dump(include={"workload", "scale", "batch_size", "embedding_dim", "optimizer"}),
+        hardware=None if hardware is None else hardware.name,
+        budget_bytes=budget,
+        rows=tuple(rows),
+        refused=refused,
+    )
+
+
+def _sizes(cell: Cell, workload: Workload, ratios: Sequence[float], budget: int | None) -> Iterator[Case]:
+    """A system at every size: caches at every ratio and as large as a device budget allows."""
+    whole = Case(cell=cell, workload=workload, budget=CacheRatio(ratio=1.0))
+    if not whole.caches:
+        yield whole
+        return
+    for ratio in ratios:
+        yield replace(whole, budget=CacheRatio(ratio=ratio))
+    left = 0 if budget is None else budget - sum(whole.beside_bytes.values())
+    if left > 0:
+        yield replace(whole, budget=DeviceBytes(total_bytes=left))
+
+
+def _bounds(case: Case, trace: WorkloadTrace, span: Span, hardware: Hardware) -> dict[str, object]:
+    """Fields of a row that follow from a replay and from hardware. Raises `CannotReplay`."""
+    counts = counts_of(case, trace, span)
+    return {
+        "hit_rate": 1 - counts.unique_misses / counts.unique_ids if case.caches else None,
+        "overflows": counts.overflow_batches > 0,
+        "least_s": least_seconds(case, counts, hardware),
+        "published_steps_per_s": published_rate(case),
+    }
+
+
+def published_rate(case: Case) -> float | None:
+    """The published rate of the closest method, where the setting is the published one."""
+    cell = case.cell
+    for row in published_rows(cell.workload):
+        setting = (CLOSEST.get(cell.system), cell.scale, cell.batch_size, cell.embedding_dim)
+        same_cache = not case.caches or case.budget == CacheRatio(ratio=row.cache_ratio)
+        if same_cache and setting == (row.system, FULL.name, row.batch_size, FULL.embedding_dim):
+            return row.steps_per_s
+    return None
 
 
 def show(advice: Advice, console: Console) -> None:

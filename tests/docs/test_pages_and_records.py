@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from suite.__main__ import app
-from suite.advise.advise import Advice
+from suite.advise.command import Advice
 from suite.records.groups import published_rows
 from suite.records.scales import SMALL
 from suite.simulate.models.registry import parse_policies

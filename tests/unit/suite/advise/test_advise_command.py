@@ -7,9 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from suite.advise.advise import Advice, published_rate
 from suite.advise.case import Case
-from suite.advise.command import advise_command
+from suite.advise.command import Advice, advise_command, published_rate
 from suite.run.cell.feed import open_workload
 from suite.run.console.options import Options
 from suite.run.plan import plan_cells

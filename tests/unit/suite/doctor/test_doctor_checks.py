@@ -102,10 +102,11 @@ def test_directory_needs_room_on_a_disk(monkeypatch, tmp_path, free_bytes, kind,
     [
         (VERSIONS, "ok", "torch 2.13.0+cpu"),
         (CUDA, "ok", "fbgemm-gpu 1.8.0"),
-        (CUDA | {"torch": "2.14.0"}, "problem", "belong fbgemm 1.9 and torchrec 1.9"),
+        (CUDA | {"torch": "2.14.0"}, "problem", "belong together: 2.11 with 1.6 and 1.6; "),
         (CUDA | {"torch": "2.15.0"}, "warning", "none of 2.11, 2.12, 2.13, 2.14"),
         (CUDA | VERSIONS, "problem", "overwritten each other's files"),
-        ({"torch": "2.13.0"}, "problem", "not installed: fbgemm-gpu, torchrec"),
+        ({"torch": "2.13.0"}, "problem", "torch 2.13.0: of torch, fbgemm and torchrec these"),
+        ({}, "problem", "none is installed"),
     ],
 )
 def test_packages_are_of_one_triple(monkeypatch, versions, level, words):
