@@ -7,10 +7,7 @@ from typing import Annotated
 import typer
 
 from suite.records.command_line import FAILED, BadOption, errors_told, printable
-from suite.records.store import NotARecord, RecordStore, read_json, to_record
-
-_RECORDS = "records"
-"""Folder of records in a results directory."""
+from suite.records.store import NotARecord, RecordStore, load_record
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -21,17 +18,14 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     """
     files: dict[Path, Path] = {}
     for path in paths:
-        if not path.exists():
-            raise BadOption(f"no such file or directory: {path}; name record files or results directories")
-        below = sorted(file for file in path.rglob("*.json") if file.absolute().parent.name == _RECORDS)
-        here = below if path.is_dir() else [path]
+        below = sorted(file for file in path.rglob("*.json") if file.absolute().parent.name == "records")
+        here = [path] if path.is_file() else below
         if not here:
             raise BadOption(
-                f"no JSON file in a folder named {_RECORDS} in {path}: name the results directory of a run, or record "
-                "files themselves"
+                f"{path} is no file, and has no JSON file in a folder named records: name the results directory of a "
+                "run, or record files themselves"
             )
-        for file in here:
-            files.setdefault(file.absolute(), file)
+        files |= {file.absolute(): file for file in here}
     return list(files.values())
 
 
@@ -41,7 +35,7 @@ def check_files(paths: Iterable[Path]) -> dict[Path, tuple[str, ...]]:
     checked: dict[Path, tuple[str, ...]] = {}
     for path in paths:
         try:
-            record = to_record(read_json(path))
+            record = load_record(path)
         except NotARecord as error:
             checked[path] = error.findings
             continue

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from suite.records.command_line import BadOption
 from suite.records.groups import base_name, group_records, is_baseline, mixes_virtual
 from suite.records.record import Cell, Record
-from suite.records.store import Problem, RecordStore
+from suite.records.store import NotARecord, RecordStore
 from suite.tables.formatting import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import Row, merged_rows, one_line
 from suite.tables.settings import cache
@@ -32,7 +32,7 @@ class RunRecords:
     name: str
     path: Path
     rows: dict[CellKey, Row]
-    problems: list[Problem]
+    problems: list[NotARecord]
 
     @property
     def records(self) -> list[Record]:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,20 @@ class StoreError(RuntimeError):
 
 
 class NotARecord(Exception):
-    """A file under `records/` is skipped; `findings` says of every field what is wrong, as `turns.steps: ...`."""
+    """A file is no record, or whatever else it should hold, and is skipped.
 
-    def __init__(self, reason: str, findings: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.findings = findings or (reason,)
+    Attributes:
+        path: The file, or a directory that cannot be read.
+        findings: What is wrong with it, for each wrong field as in `turns.steps: ...`.
+    """
 
-
-@dataclass(frozen=True)
-class Problem:
-    """A file under `records/` that was skipped, and why."""
-
-    path: Path
-    reason: str
+    def __init__(self, path: Path, *findings: str) -> None:
+        super().__init__(path, *findings)
+        self.path, self.findings = path, findings
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        more = f" (and {len(self.findings) - 1} more)" if len(self.findings) > 1 else ""
+        return f"{self.path}: {self.findings[0]}{more}"
 
 
 class RecordStore:
@@ -68,13 +65,13 @@ class RecordStore:
         write_atomically(path, to_text(record))
         return path
 
-    def load_all(self) -> tuple[list[Record], list[Problem]]:
-        """Every readable record in order of file name, and the files that were skipped with the reason."""
+    def load_all(self) -> tuple[list[Record], list[NotARecord]]:
+        """Every readable record in order of file name, and the files that were skipped."""
         records, problems = self.load_files()
         return list(records.values()), problems
 
-    def load_files(self) -> tuple[dict[Path, Record], list[Problem]]:
-        """Every readable record by its file, in order of file name, and the files that were skipped with the reason."""
+    def load_files(self) -> tuple[dict[Path, Record], list[NotARecord]]:
+        """Every readable record by its file, in order of file name, and the files that were skipped."""
         records: dict[Path, Record] = {}
         first: dict[str, Path] = {}
         problems = []
@@ -83,18 +80,17 @@ class RecordStore:
         except FileNotFoundError:
             return {}, []
         except OSError as error:
-            return {}, [Problem(self.directory, f"cannot be read: {error.strerror or error}")]
+            return {}, [NotARecord(self.directory, f"cannot be read: {error.strerror or error}")]
         for path in paths:
             try:
-                record = to_record(read_json(path))
-            except NotARecord as error:
-                problems.append(Problem(path, str(error)))
+                record = load_record(path)
+            except NotARecord as problem:
+                problems.append(problem)
                 continue
-            if first.setdefault(record.key, path) != path:
-                # Counting a copy as a further round would feign precision.
-                problems.append(Problem(path, f"repeats the key of {first[record.key].name}; delete one of them"))
-                continue
-            records[path] = record
+            if first.setdefault(record.key, path) == path:
+                records[path] = record
+            else:  # counting a copy as a further round would feign precision
+                problems.append(NotARecord(path, f"repeats the key of {first[record.key].name}; delete one of them"))
         return records, problems
 
 
@@ -135,49 +131,49 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
     Raises:
         NotARecord: there is none, or it is no file. Nothing is waited for.
     """
+
+    def integer(digits: str) -> int:
+        if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
+            raise NotARecord(path, f"holds the integer {digits[:24]}, which does not fit 64 bits: measure it again")
+        return int(digits)
+
     try:
         if path.exists() and not path.is_file():
-            raise NotARecord("cannot be read: it is no file, but a folder, a pipe or the like; remove it")
+            raise NotARecord(path, "cannot be read: it is no file, but a folder, a pipe or the like; remove it")
         with path.open("rb") as file:
             read = file.read(_MOST_BYTES + 1)
         if len(read) > _MOST_BYTES:
-            raise NotARecord(f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
-        return json.loads(read.decode("utf-8"), parse_int=_integer)
+            raise NotARecord(path, f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
+        return json.loads(read.decode("utf-8"), parse_int=integer)
     except OSError as error:
-        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
+        raise NotARecord(path, f"cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise NotARecord(f"is not JSON, or cut short: {error}") from error
+        raise NotARecord(path, f"is not JSON, or cut short: {error}") from error
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
-        raise NotARecord(f"holds the integer {digits[:24]}, which does not fit 64 bits: measure it again")
-    return int(digits)
-
-
-def to_record(content: Any) -> Record:  # noqa: ANN401 - whatever JSON holds
-    """The record that a file's content is.
+def load_record(path: Path) -> Record:
+    """The record in a file.
 
     Raises:
-        NotARecord: it is none of this schema version, does not fit the models, or breaks one of their rules.
+        NotARecord: it holds none of this schema version, or one that does not fit the models or breaks their rules.
     """
+    content = read_json(path)
     if not isinstance(content, dict) or "schema_version" not in content:
-        raise NotARecord("is JSON but no record: it has no schema_version")
+        raise NotARecord(path, "is JSON but no record: it has no schema_version")
     version = content["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:  # True equals 1
         raise NotARecord(
+            path,
             f"has schema version {json.dumps(version)[:40]}, this suite reads {SCHEMA_VERSION}: "
-            "read it with the suite that wrote it, or measure it again"
+            "read it with the suite that wrote it, or measure it again",
         )
     try:
         # from JSON, because there a strict validation takes lists for tuples and words for members of enums
         return Record.model_validate_json(json.dumps(_numbers(content)), strict=True, context=EVERY_FIELD)
     except ValidationError as error:
-        findings = tuple(_finding(one) for one in error.errors(include_url=False))
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        raise NotARecord(f"is no valid record: {findings[0]}{more}", findings) from error
+        raise NotARecord(path, *map(_finding, error.errors(include_url=False))) from error
     except RecursionError as error:
-        raise NotARecord("is no record: it is nested too deeply") from error
+        raise NotARecord(path, "is no record: it is nested too deeply") from error
 
 
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.groups import RecordGroup, group_records, mixes_virtual
 from suite.records.record import Record
-from suite.records.store import NotARecord, Problem, RecordStore, read_json, write_atomically
+from suite.records.store import NotARecord, RecordStore, read_json, write_atomically
 from suite.report.figures import figures
 from suite.report.page import page
 from suite.report.sheets import sheets
@@ -39,7 +39,7 @@ class Source:
 
     groups: tuple[RecordGroup, ...]
     files: dict[str, Path] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[NotARecord, ...] = ()
     simulations: tuple[Simulation, ...] = ()
 
     @property
@@ -56,7 +56,7 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
         simulated: Directory below which files named `simulation.json` lie; None: there are none.
     """
     every: dict[Path, Record] = {}
-    problems: list[Problem] = []
+    problems: list[NotARecord] = []
     for root in roots:
         records, bad = RecordStore(root).load_files()
         every |= records
@@ -72,14 +72,14 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
     )
 
 
-def _simulated(folder: Path, problems: list[Problem]) -> Iterator[Simulation]:
+def _simulated(folder: Path, problems: list[NotARecord]) -> Iterator[Simulation]:
     for path in sorted(folder.rglob("simulation.json")):
         try:
             yield Simulation.model_validate(read_json(path))
         except NotARecord as error:
-            problems.append(Problem(path, str(error)))
+            problems.append(error)
         except ValidationError as error:
-            problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
+            problems.append(NotARecord(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
 
 
 def publish(source: Source, out: Path) -> list[Path]:

@@ -1,23 +1,17 @@
 import errno
-import math
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from suite.records.store import RecordStore, StoreError, write_atomically
+from suite.records.store import RecordStore, StoreError
 from tests.unit.suite.fabricate import gpu_run, record, shuffled
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> RecordStore:
     return RecordStore(tmp_path)
-
-
-def only_file(store: RecordStore) -> Path:
-    (path,) = store.directory.iterdir()
-    return path
 
 
 def test_record_written_is_read_again(store: RecordStore) -> None:
@@ -33,18 +27,6 @@ def test_file_name_says_what_the_record_is_and_cannot_leave_the_directory(store:
     name = store.write(ours).name
     assert name == f"criteo_kaggle-cache-policy-lfu-tier-disk-rowwise_adagrad-cuda-r2-{ours.key}.json"
     assert store.write(record("../../evil/name")).parent == store.directory
-
-
-def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
-    diverged = record()
-    assert diverged.measurement is not None
-    quality = diverged.measurement.quality.model_copy(update={"final_loss": math.nan})
-    measurement = diverged.measurement.model_copy(update={"quality": quality})
-    path = store.write(diverged.model_copy(update={"measurement": measurement}))
-    assert '"final_loss": "NaN"' in path.read_text()
-    ((found,), _) = store.load_all()
-    assert found.measurement is not None
-    assert math.isnan(found.measurement.quality.final_loss)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +55,7 @@ def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, con
     records, (problem,) = store.load_all()
     assert len(records) == 1
     assert problem.path == foreign
-    assert reason in problem.reason
+    assert reason in str(problem)
 
 
 def test_what_is_no_file_in_place_of_a_record_is_a_problem_and_not_waited_for(store: RecordStore) -> None:
@@ -87,15 +69,7 @@ def test_what_is_no_file_in_place_of_a_record_is_a_problem_and_not_waited_for(st
         records, problems = store.load_all()
     assert len(records) == 1
     assert [problem.path.stem for problem in problems] == ["folder", "gone", "loop", "pipe", "socket", "zero"]
-    assert all(problem.reason.startswith("cannot be read: ") for problem in problems)
-
-
-def test_records_directory_that_is_a_file_is_a_problem(store: RecordStore) -> None:
-    store.directory.write_text("")
-    records, (problem,) = store.load_all()
-    assert records == []
-    assert problem.path == store.directory
-    assert "cannot be read" in problem.reason
+    assert all(f"{problem.path}: cannot be read: " in str(problem) for problem in problems)
 
 
 def test_files_come_with_their_records_in_order_of_name(store: RecordStore) -> None:
@@ -107,7 +81,7 @@ def test_files_come_with_their_records_in_order_of_name(store: RecordStore) -> N
     assert list(files) == sorted(written)
     assert files == written
     assert [problem.path.name for problem in problems] == ["torn.json", "z-copy.json"]
-    assert store.load_all() == (list(files.values()), problems)
+    assert store.load_all()[0] == list(files.values())
 
 
 @pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
@@ -125,7 +99,7 @@ def test_full_disk_names_the_file_and_leaves_the_old_record_whole(
         store.write(old.model_copy(update={"wall_s": 99.0}))
     assert str(path) in str(caught.value)
     monkeypatch.undo()
-    assert only_file(store) == path
+    assert list(store.directory.iterdir()) == [path]
     assert store.load_all() == ([old], [])
 
 
@@ -139,7 +113,10 @@ def test_interrupted_write_leaves_nothing_behind(store: RecordStore, monkeypatch
     assert list(store.directory.iterdir()) == []
 
 
-def test_results_path_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("")
+def test_records_directory_that_is_a_file_is_a_sentence(store: RecordStore) -> None:
+    store.directory.write_text("")
+    records, (problem,) = store.load_all()
+    assert (records, problem.path) == ([], store.directory)
+    assert "cannot be read" in str(problem)
     with pytest.raises(StoreError, match="choose a results directory"):
-        write_atomically(tmp_path / "results" / "records" / "x.json", "{}")
+        store.write(record())

@@ -23,7 +23,7 @@ def test_results_are_checked_where_no_path_is_given(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     missing = validate()
     assert missing.exit_code == 2
-    assert "error: no such file or directory: results; name record files or results directories" in missing.stderr
+    assert "error: results is no file, and has no JSON file in a folder named records" in missing.stderr
     stored(tmp_path / "results", [record()])
     there = validate()
     assert there.exit_code == 0
@@ -51,7 +51,7 @@ def test_path_without_records_is_wrong_usage_though_another_has_some(tmp_path: P
     (tmp_path / "b" / "other.json").write_text("{}")
     result = validate(tmp_path / "a", tmp_path / "b")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"error: no JSON file in a folder named records in {tmp_path / 'b'}: name the results" in result.stderr
+    assert f"error: {tmp_path / 'b'} is no file, and has no JSON file in a folder named records" in result.stderr
 
 
 def test_every_problem_is_a_line_with_its_file_and_the_rest_is_checked(tmp_path: Path) -> None:
