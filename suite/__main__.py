@@ -10,35 +10,17 @@ from typer.core import TyperCommand, TyperGroup
 
 COMMANDS = {
     "simulate": (
-        "suite.simulate.command:simulate_command",
-        "Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.",
+        "suite.simulate.command",
+        "Replay ids through caches: what each policy misses, and the least possible.",
     ),
-    "curves": (
-        "suite.simulate.curves_command:curves_command",
-        "Misses of an LRU cache at every size, and how to split slots among tables.",
-    ),
-    "advise": (
-        "suite.advise.command:advise_command",
-        "Memory that every system needs, and the least time of a step on described hardware.",
-    ),
-    "report": (
-        "suite.report.publish:report_command",
-        "Turn records into what gets published: tables, figures and a page that opens offline.",
-    ),
-    "compare": (
-        "suite.compare.command:compare_command",
-        "Two runs cell by cell: what became slower, larger or different beyond noise; a gate for CI.",
-    ),
-    "doctor": (
-        "suite.doctor:doctor_command",
-        "What on this machine would spoil a benchmark, each with a remedy.",
-    ),
-    "validate": (
-        "suite.validate:validate_command",
-        "Check records: whether each loads by the rules of its models.",
-    ),
+    "curves": ("suite.simulate.curves_command", "Misses of an LRU cache at every size; slots divided among tables."),
+    "advise": ("suite.advise.command", "Memory that systems need; the least time of a step on described hardware."),
+    "report": ("suite.report.publish", "Turn records into tables, figures and a page that opens offline."),
+    "compare": ("suite.compare.command", "Two runs cell by cell: what changed beyond noise; a gate for CI."),
+    "doctor": ("suite.doctor", "What on this machine would spoil a benchmark, each with a remedy."),
+    "validate": ("suite.validate", "Check records: whether each loads by the rules of its models."),
 }
-"""`module:function` and one line of help by name."""
+"""By name the module, which has the function `<name>_command`, and one line of help."""
 
 
 class _Commands(TyperGroup):
@@ -56,9 +38,9 @@ class _Commands(TyperGroup):
 
 
 def _imported(name: str) -> TyperCommand:
-    module, _, function = COMMANDS[name][0].partition(":")
+    module = importlib.import_module(COMMANDS[name][0])
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    alone.command(name)(getattr(importlib.import_module(module), function))
+    alone.command(name)(getattr(module, f"{name}_command"))
     return typer.main.get_command(alone)  # type: ignore[return-value]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from suite.compare.compare import SPEED, Comparison, Pair, RunRecords, compare, read_run
+from suite.compare.compare import Comparison, Pair, RunRecords, compare, read_run
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.record import Status
 from suite.tables.terminal import print_line, print_table
@@ -154,12 +154,9 @@ def show(comparison: Comparison, console: Console, *, everything: bool) -> None:
     pairs = comparison.pairs
     changes = [(change, pair.label) for pair in pairs for change in pair.changes()]
     quiet = [pair for pair in pairs if pair.unjudged is None and not any(pair.changes())]
-    lines = [
-        [label, f"{change.quantity} {change.text}"]
-        for change, label in sorted(changes, key=lambda listed: listed[0].order)
-    ]
+    lines = [[label, text] for (_, text), label in sorted(changes, key=lambda change: change[0][0])]
     if everything:
-        lines += [[pair.label, f"{SPEED} {pair.speeds}"] for pair in quiet]
+        lines += [[pair.label, pair.speeds] for pair in quiet]
     for alone, text in ((comparison.only_before, "only in RUN_A"), (comparison.only_after, "only in RUN_B")):
         lines += [[label, f"{text}: {row.status}"] for label, row in alone.items()]
     if lines:

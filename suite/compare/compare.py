@@ -13,7 +13,7 @@ from suite.records.command_line import BadOption
 from suite.records.groups import base_name, group_records, is_baseline, mixes_virtual
 from suite.records.record import Cell, Record
 from suite.records.store import NotARecord, RecordStore
-from suite.tables.formatting import MISSING, amount, megabytes, percent, score
+from suite.tables.formatting import MISSING, amount, megabytes, percent, relative, score
 from suite.tables.rows import Row, merged_rows, one_line
 from suite.tables.settings import cache
 from suite.tables.statistics import Estimate, log_speeds, samples_of, unpaired_ratio
@@ -84,6 +84,12 @@ class Quantity(NamedTuple):
     share: float = 0.0
     absolute: float = 0.0
 
+    def differ(self, old: float | None, new: float | None) -> bool:
+        """Whether two values differ by more than that, or one of them is missing."""
+        if old is None or new is None:
+            return old is not new
+        return abs(new - old) > self.share * abs(old) + self.absolute
+
 
 def _megabytes(value: float | None) -> str:
     return MISSING if value is None else f"{megabytes(value)} MB"
@@ -103,15 +109,7 @@ QUANTITIES = (
     Quantity("fetched_bytes_per_step", "fetched per step", _megabytes, 0.01),
     Quantity("written_back_bytes_per_step", "written back per step", _megabytes, 0.01),
 )
-SPEED, BASELINE_SPEED = "relative speed", "it/s of the baseline"
-
-
-class Change(NamedTuple):
-    """A quantity of a cell that changed; those of the least `order` are listed first."""
-
-    order: int
-    quantity: str
-    text: str
+SPEED = "relative speed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,35 +143,31 @@ class Pair:
     @property
     def speeds(self) -> str:
         """Relative speeds in both runs, their ratio and its interval."""
-        if self.ratio is None or self.before.ratio is None or self.after.ratio is None:
-            return MISSING
-        low, high = self.ratio.low, self.ratio.high
-        interval = "no interval" if low is None or high is None else f"{_ratio(low)} to {_ratio(high)}"
-        sides = " -> ".join(amount(side.value) for side in (self.before.ratio, self.after.ratio))
-        return f"{sides}: x {_ratio(self.ratio.value)} ({interval})"
+        sides = (amount(row.ratio.value if row.ratio else None) for row in (self.before, self.after))
+        return f"{SPEED} {' -> '.join(sides)}: x {relative(self.ratio)}"
 
-    def changes(self) -> Iterator[Change]:
-        """Quantities that changed by more than their tolerance."""
+    def changes(self) -> Iterator[tuple[int, str]]:
+        """Quantities that changed by more than their tolerance, in words; those of the least number come first."""
         before, after = self.before, self.after
         if self.beyond_noise:
-            yield Change(0 if self.slower else 1, SPEED, self.speeds)
+            yield 0 if self.slower else 1, self.speeds
         if before.status is not after.status:
             where = f" in phase {after.phase}" if after.phase else ""
             reason = f": {one_line(after.reason)}" if after.reason else ""
-            yield Change(2, "status", f"{before.status} -> {after.status}{where}{reason}")
+            yield 2, f"status {before.status} -> {after.status}{where}{reason}"
         old, new = before.verified, after.verified
         # how far apart within a tolerance may differ from one run to the next
         if old is not None and new is not None and old.split()[0] != new.split()[0]:
-            yield Change(3, "verified", f"{old} -> {new}{'' if after.passed else ', verification lost'}")
+            yield 3, f"verified {old} -> {new}{'' if after.passed else ', verification lost'}"
         if before.measured_rounds and after.measured_rounds:  # without a measurement, the status says so
             for order, quantity in enumerate(QUANTITIES, start=4):
                 values = _values(quantity.field, before, after)
-                if _differ(quantity, *values):
-                    yield Change(order, quantity.title, " -> ".join(map(quantity.show, values)))
+                if quantity.differ(*values):
+                    yield order, f"{quantity.title} {' -> '.join(map(quantity.show, values))}"
         if self.unjudged is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
             shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
-            text = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)} ({shift:+.0f} %; no interval)"
-            yield Change(99, BASELINE_SPEED, text)
+            sides = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)}"
+            yield 99, f"it/s of the baseline {sides} ({shift:+.0f} %; no interval)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,13 +276,6 @@ def _pair(label: str, before: Row, after: Row) -> Pair:
     return Pair(label=label, before=before, after=after, ratio=ratio, unjudged=unjudged)
 
 
-def _ratio(value: float) -> str:
-    """Three decimals, or as many as tell it from 0 and from 1."""
-    if not 0.1 <= value < 10:
-        return amount(value)
-    return next((text for text in (f"{value:.{n}f}" for n in (3, 4, 5)) if float(text) != 1 or value == 1), "1.00000")
-
-
 def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | None]:
     """A quantity in both runs; quality over the rounds that both measured, because rounds differ in seed."""
     if field not in ("auroc", "accuracy"):
@@ -296,13 +283,6 @@ def _values(field: str, before: Row, after: Row) -> tuple[float | None, float | 
     old, new = before.quality(field), after.quality(field)
     shared = old.keys() & new.keys()
     return (fmean(old[one] for one in shared), fmean(new[one] for one in shared)) if shared else (None, None)
-
-
-def _differ(quantity: Quantity, old: float | None, new: float | None) -> bool:
-    """Whether two values differ by more than the tolerance, or one of them is missing."""
-    if old is None or new is None:
-        return old is not new
-    return abs(new - old) > quantity.share * abs(old) + quantity.absolute
 
 
 def _environment(records: Iterable[Record]) -> dict[str, dict[str, None]]:

@@ -1,28 +1,28 @@
 """The command line: what it prints, and its exit codes."""
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from suite import doctor
+from suite.__main__ import app
 from suite.doctor import ok, problem, unknown, warning
 
 WELL = {"load": ok("others take 1%"), "governor": ok("governor performance")}
 
 
-def call(monkeypatch, findings, *words, columns=80):
-    monkeypatch.setattr(doctor, "examine", lambda *, seconds: findings)
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(doctor.doctor_command)
-    return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns)})
+def call(monkeypatch, findings, *words):
+    def examine(*, seconds):
+        if findings is None:
+            raise KeyboardInterrupt
+        return findings
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    return CliRunner().invoke(app, ["doctor", *words], env={"COLUMNS": "50"})
 
 
 def test_blocks_have_a_remedy_and_fit_the_terminal(monkeypatch):
-    spoilt = {
-        "CPU quota": problem("the container may use 1.0 CPUs but sees 4 " * 3, "Give it CPUs instead of a quota."),
-        **WELL,
-    }
-    result = call(monkeypatch, spoilt, columns=50)
+    spoilt = problem("the container may use 1.0 CPUs but sees 4 " * 3, "Give it CPUs instead of a quota.")
+    result = call(monkeypatch, {"CPU quota": spoilt, **WELL})
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 50
     assert lines[0] == "problem: CPU quota"
@@ -40,12 +40,6 @@ def test_exit_code_is_1_for_a_problem_and_with_strict_for_a_warning(monkeypatch,
 
 
 def test_ctrl_c_ends_with_130(monkeypatch):
-    def interrupted(*, seconds):
-        raise KeyboardInterrupt
-
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(doctor.doctor_command)
-    monkeypatch.setattr(doctor, "examine", interrupted)
-    result = CliRunner().invoke(app, [])
+    result = call(monkeypatch, None)
     assert (result.exit_code, result.stdout) == (130, "")
     assert "not finished" in result.stderr
