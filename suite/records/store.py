@@ -16,8 +16,6 @@ from suite.records.record import SCHEMA_VERSION, Record
 _MOST_BYTES = 1 << 24
 """Limit of a file that is read: a thousand times what a record takes."""
 _LARGEST = 2**63 - 1
-_SHOWN = 60
-"""Characters of a wrong value."""
 
 
 class StoreError(RuntimeError):
@@ -41,6 +39,15 @@ class NotARecord(Exception):
         return f"{self.path}: {self.findings[0]}{more}"
 
 
+def file_name(record: Record) -> str:
+    """Name of a record's file: readable, and unique by the record's key."""
+    cell = record.cell
+    parts = (cell.workload, cell.system, cell.optimizer, cell.device, f"r{cell.round}", record.key)
+    # letters, digits, dots and underscores; everything else becomes a single dash
+    slugs = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.")[:100] for part in parts)
+    return "-".join(slugs) + ".json"
+
+
 class RecordStore:
     """The records under one results directory: files in its folder `records`, which the first write creates."""
 
@@ -48,12 +55,8 @@ class RecordStore:
         self.directory = root / "records"
 
     def path(self, record: Record) -> Path:
-        """Path of a record: readable, and unique by the record's key."""
-        cell = record.cell
-        parts = (cell.workload, cell.system, cell.optimizer, cell.device, f"r{cell.round}", record.key)
-        # letters, digits, dots and underscores; everything else becomes a single dash
-        slugs = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.")[:100] for part in parts)
-        return self.directory / ("-".join(slugs) + ".json")
+        """Path of a record."""
+        return self.directory / file_name(record)
 
     def write(self, record: Record) -> Path:
         """Write a record, in place of an earlier one of the same key.
@@ -73,7 +76,6 @@ class RecordStore:
     def load_files(self) -> tuple[dict[Path, Record], list[NotARecord]]:
         """Every readable record by its file, in order of file name, and the files that were skipped."""
         records: dict[Path, Record] = {}
-        first: dict[str, Path] = {}
         problems = []
         try:
             paths = sorted(path for path in self.directory.iterdir() if path.suffix == ".json")
@@ -83,14 +85,9 @@ class RecordStore:
             return {}, [NotARecord(self.directory, f"cannot be read: {error.strerror or error}")]
         for path in paths:
             try:
-                record = load_record(path)
+                records[path] = load_record(path)
             except NotARecord as problem:
                 problems.append(problem)
-                continue
-            if first.setdefault(record.key, path) == path:
-                records[path] = record
-            else:  # counting a copy as a further round would feign precision
-                problems.append(NotARecord(path, f"repeats the key of {first[record.key].name}; delete one of them"))
         return records, problems
 
 
@@ -155,7 +152,7 @@ def load_record(path: Path) -> Record:
     """The record in a file.
 
     Raises:
-        NotARecord: it holds none of this schema version, or one that does not fit the models or breaks their rules.
+        NotARecord: it holds none of this schema version, breaks a rule of the models, or has another name.
     """
     content = read_json(path)
     if not isinstance(content, dict) or "schema_version" not in content:
@@ -169,11 +166,14 @@ def load_record(path: Path) -> Record:
         )
     try:
         # from JSON, because there a strict validation takes lists for tuples and words for members of enums
-        return Record.model_validate_json(json.dumps(_numbers(content)), strict=True, context=EVERY_FIELD)
+        record = Record.model_validate_json(json.dumps(_numbers(content)), strict=True, context=EVERY_FIELD)
     except ValidationError as error:
         raise NotARecord(path, *map(_finding, error.errors(include_url=False))) from error
     except RecursionError as error:
         raise NotARecord(path, "is no record: it is nested too deeply") from error
+    if path.name != (name := file_name(record)):
+        raise NotARecord(path, f"is not named as the store names it: rename it to {name}, or delete the copy")
+    return record
 
 
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -195,7 +195,7 @@ def _finding(error: ErrorDetails) -> str:
     if error["type"] in ("rule", "missing", "json_invalid", "extra_forbidden"):
         return said
     found = repr(error["input"])
-    return f"{said}, found {found[:_SHOWN]}{'...' if len(found) > _SHOWN else ''}"
+    return f"{said}, found {found[:60]}{'...' if len(found) > 60 else ''}"
 
 
 def to_text(record: Record) -> str:

@@ -3,8 +3,8 @@
 import copy
 import io
 import json
+import shutil
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -13,8 +13,8 @@ from suite.compare.command import show
 from suite.compare.compare import compare, read_run
 from suite.records.command_line import BadOption
 from suite.records.environment import Environment
-from suite.records.record import Cell, record_key
-from suite.records.store import RecordStore
+from suite.records.record import Cell, Record, record_key
+from suite.records.store import RecordStore, file_name
 from suite.report.publish import read
 from suite.report.sheets import sheets
 from suite.tables.sheet import to_csv, to_markdown
@@ -56,15 +56,18 @@ WHOLE = record("cache[policy=lfu]", least=optimum()).model_dump(mode="json")
 PLACES = list(places(WHOLE))
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """A run, and the same run with a record more."""
-    both = [tmp_path_factory.mktemp(name) for name in ("before", "after")]
-    for folder in both:
-        for one in rounds("full_gpu", [BASELINE]):
-            RecordStore(folder).write(one)
-    RecordStore(both[0]).write(record("cache[policy=lfu]"))
-    return both
+def forge(root, content):
+    """A run of the baseline with a record more, in a file of the name that belongs to it, if any does."""
+    shutil.rmtree(root, ignore_errors=True)
+    (good,) = rounds("full_gpu", [BASELINE])
+    beside = RecordStore(root).write(good)
+    try:
+        name = file_name(Record.model_validate(content))
+    except ValueError:
+        name = "forged.json"
+    forged = beside.with_name(name)
+    forged.write_text(json.dumps(content))
+    return forged
 
 
 @settings(max_examples=12)
@@ -75,10 +78,10 @@ def folders(tmp_path_factory):
 @example(place=("turns", "steps"), value=0)
 @example(place=("cell", "batch_size"), value=0)
 @example(place=("optimum", "bytes_moved"), value=10**400)
-def test_strange_value_anywhere_is_shown_or_named(folders, place, value):
-    before, after = folders
-    forged = after / "records" / "forged.json"
-    forged.write_text(json.dumps(put(WHOLE, place, value)))
+def test_strange_value_anywhere_is_shown_or_named(tmp_path_factory, place, value):
+    before, after = (tmp_path_factory.getbasetemp() / f"forged-{name}" for name in ("before", "after"))
+    forge(before, WHOLE)
+    forged = forge(after, put(WHOLE, place, value))
     source = read([after])
     assert {*source.files.values(), *(problem.path for problem in source.problems)} >= {forged}
     console = Console(file=io.StringIO(), width=80)

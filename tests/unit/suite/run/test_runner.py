@@ -83,7 +83,7 @@ def test_record_under_the_key_of_another_cell_is_no_record_of_it(run, tmp_path):
     again = run()
     assert again.workers.started == ["full_gpu"]
     (warning,) = again.display.warnings
-    assert warning.startswith(f"{path}: is no valid record: key: found ")
+    assert warning.startswith(f"{path}: key: found ")
     assert again.records[1].cell == CELLS[1]
     assert all("evil.module:System" not in session for session in Turned.sessions)
 

@@ -127,7 +127,7 @@ def test_control_needs_no_verification_and_a_stranger_does(said: Callable[..., l
     assert said(record("no_embeddings_too"), verification=None) != []
 
 
-def test_file_has_its_own_name_and_a_key_that_no_other_of_the_folder_has(tmp_path: Path) -> None:
+def test_copy_under_another_name_is_a_finding_and_in_another_folder_is_none(tmp_path: Path) -> None:
     (ours,) = stored(tmp_path / "a", [record()])
     (theirs,) = stored(tmp_path / "b", [record()])
     copied = ours.with_name("z-copy.json")
@@ -135,8 +135,5 @@ def test_file_has_its_own_name_and_a_key_that_no_other_of_the_folder_has(tmp_pat
     assert check_files([ours, theirs, copied]) == {
         ours: (),
         theirs: (),
-        copied: (
-            f"is not named as the store names it; rename it to {ours.name}",
-            f"key: repeats the key of {ours.name}; delete one of them",
-        ),
+        copied: (f"is not named as the store names it: rename it to {ours.name}, or delete the copy",),
     }

@@ -17,7 +17,7 @@ from tests.unit.suite.validate.validate_scenes import PUBLISHED, everything, sto
 
 GOOD = record("untouched")
 FEW = settings(max_examples=40)
-FREE = {"packages", "anatomy_bytes", "per_table"}
+FREE = {"packages", "openmp", "anatomy_bytes", "per_table"}
 
 
 @pytest.fixture(scope="module")
