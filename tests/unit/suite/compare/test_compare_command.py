@@ -33,17 +33,10 @@ def paths(tmp_path_factory):
     disturbed = ("other processes took 40% of the CPUs",)
     after = [
         *[one.model_copy(update={"started_at": "2026-11-02T12:00:00+00:00"}) for one in cpu_run()],
-        *later(
-            "full_gpu",
-            [0.9 * BASELINE] * 3,
-            where=newer,
-            baseline=0.9 * BASELINE,
-            offloads=False,
-            allocated_bytes=18 * 10**9,
-        ),
+        *later("full_gpu", scaled(0.9), where=newer, baseline=0.9 * BASELINE, offloads=False),
         *later("cache[policy=lfu]", [700_000, 690_000, 695_000], where=newer, auroc=0.75),
         *later(LONG, scaled(1.5), setting={"seed": 2}, where=newer, disturbed=disturbed),
-        record("torchrec_uvm", status=Status.CRASHED, reason="CUDA error", phase="warm up", where=newer),
+        record("torchrec_uvm", status=Status.CRASHED, reason="CUDA error,\nsee the log", phase="warm up", where=newer),
         *later("unverified", STEADY, checked=wrong, status=Status.WRONG_ANSWER, where=newer),
         *later("once", [0.9 * BASELINE], where=newer, setting={"builds": 1}),
         *later("new", STEADY, where=newer),
@@ -73,8 +66,8 @@ def test_changes_stand_in_order_of_importance_in_one_table(paths):
         "torch: 2.13.0 -> 2.14.0, 2.13.0",
         "cache[policy=lfu] x criteo_kaggle, builds 3, seed 1 relative speed",
         f"{LONG} x criteo_kaggle, builds 3, seed 2 relative speed",
-        "status ok -> crashed in phase warm up: CUDA error",
-        "verified bitwise -> no",
+        "status ok -> crashed in phase warm up: CUDA error, see the log",
+        "verified bitwise -> no, verification lost",
         "AUROC 0.79110 -> 0.75000",
         "it/s of the baseline 100.00 -> 90.00 (-10 %; no interval)",
         "only in RUN_A: ok",
@@ -99,11 +92,8 @@ def test_gate_passes_and_says_how_much_it_judged_and_files_that_were_skipped_are
 
 
 def test_gate_that_judged_nothing_exits_2_with_the_remedy(tmp_path):
-    one = [
-        run_at(tmp_path / "a", rounds("cache", STEADY)),
-        run_at(tmp_path / "b", later("cache", STEADY, where=OTHER_MACHINE)),
-    ]
-    result = run(*one, "--fail-if-slower", "10%")
+    there = run_at(tmp_path / "b", later("cache", STEADY, where=OTHER_MACHINE))
+    result = run(run_at(tmp_path / "a", rounds("cache", STEADY)), there, "--fail-if-slower", "10%")
     assert result.exit_code == 2
     assert "error: --fail-if-slower judged no cell" in result.stderr
     assert "both runs on one machine" in result.stderr

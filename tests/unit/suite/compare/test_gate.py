@@ -8,15 +8,12 @@ from suite.records.record import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 
 
-@pytest.mark.parametrize(("text", "share"), [("10 %", 0.1), ("0.1", 0.1), (" 2.5% ", 0.025), ("0", 0.0)])
-def test_share_is_read_in_percent_or_plain(text, share):
-    assert parse_share(text) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("text", ["10", "-5%", "nan", "10% or so"])
-def test_what_is_no_share_is_refused_with_examples(text):
-    with pytest.raises(BadOption, match=r"--fail-if-slower: '.*' is no share of speed: write 10% or 0\.1"):
-        parse_share(text)
+def test_share_is_read_in_percent_or_plain_and_refused_with_examples():
+    for text, share in (("10 %", 0.1), ("0.1", 0.1), (" 2.5% ", 0.025), ("0", 0.0)):
+        assert parse_share(text) == pytest.approx(share)
+    for text in ("10", "-5%", "nan", "10% or so"):
+        with pytest.raises(BadOption, match=r"--fail-if-slower: '.*' is no share of speed: write 10% or 0\.1"):
+            parse_share(text)
 
 
 @pytest.mark.parametrize(("factor", "code"), [(0.899, 1), (0.901, 0)])
