@@ -1,6 +1,6 @@
 """Command line: `python -m suite advise`: bytes of every system and cache size, and on described hardware bounds."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Annotated, Literal
@@ -146,38 +146,28 @@ def advise_command(
             errors.print(f"note: {note}", style="dim")
         budget = described.device_memory_bytes if described else gpu.memory_bytes if gpu else None
         with Shown() as shown:
-            advice = advise(
-                cells,
-                described,
-                ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
-                budget=parse_bytes(device_memory, flag="--device-memory") if device_memory is not None else budget,
-                batches=batches,
-                on_progress=shown,
-            )
+            ratios = _RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS)
+            if device_memory is not None:
+                budget = parse_bytes(device_memory, flag="--device-memory")
+            advice = _advise(cells, described, shown, ratios=ratios, budget=budget, batches=batches)
         if as_json:
             typer.echo(advice.model_dump_json(indent=1))
         else:
             show(advice, ShownConsole(markup=False, highlight=False))
 
 
-def advise(
-    cells: Sequence[Cell],
+def _advise(
+    cells: list[Cell],
     hardware: Hardware | None,
+    shown: Shown,
     *,
     ratios: Sequence[float],
     budget: int | None,
     batches: int,
-    on_progress: Callable[[str, int, int], None],
 ) -> Advice:
-    """Advise on a setting.
+    """Bytes of systems in one setting, caches at every ratio of rows; on described hardware, of which they are, bounds.
 
-    Args:
-        cells: Systems in one setting; with `hardware` on a CUDA device.
-        hardware: Bounds steps. None: bytes alone are given.
-        ratios: Cached rows as shares of all.
-        budget: Bytes of the device, the model included; None: whatever it takes.
-        batches: To replay, a third of them before counting.
-        on_progress: Told how far the replays are.
+    These come from a replay of so many batches, a third of which is not counted. The budget is the device's.
     """
     cell = cells[0]
     workload = open_workload(cell)
@@ -194,7 +184,7 @@ def advise(
                     continue
                 bounds: dict[str, object] = {}
                 if hardware is not None:
-                    on_progress("replaying ids", number, len(cells))
+                    shown("replaying ids", number, len(cells))
                     try:
                         bounds = _bounds(case, trace, span, hardware)
                     except CannotReplay as error:
