@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from suite.records.store import write_json
 from suite.simulate.models.model import Replay, Setting, Span
 from suite.simulate.models.registry import build, parse_policies
-from suite.simulate.trace import replayed
-from suite.simulate.trace_file import FileTrace
+from suite.simulate.trace import FileTrace, replayed
 
 ROWS, ACCESSES = 10_000, 40_000
 SLOTS = (100, 1_000)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -26,14 +27,14 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from suite.records.command_line import parse_bytes
 from suite.records.environment import capture
 from suite.records.store import write_json
-from suite.simulate.curves import Curves, miss_curves
+from suite.simulate.curves import Curves, divide_greedily, miss_curves
 from suite.simulate.models.fbgemm import FbgemmCacheModel
 from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally
 from suite.simulate.options import open_trace
 from suite.simulate.planner_inputs import PlannerInputs, planner_inputs
-from suite.simulate.slots_by_table import divide_greedily
-from suite.simulate.trace import DistinctRows, Seen, SomeTables, Trace, replayed
+from suite.simulate.trace import DistinctRows, Int64s, Seen, Trace, replayed
+from systems.freq_cache.cache.plan import Ids
 
 DIM = 128
 BUDGETS = {
@@ -42,6 +43,32 @@ BUDGETS = {
     "criteo_1tb": ("1GiB", "2GiB", "4GiB"),
 }
 """Device memory for embeddings, of 17, 5 and 91 GB of rows."""
+
+
+class SomeTables(Trace):
+    """The ids of some tables of a trace, whose rows are numbered in the order of `names`."""
+
+    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
+        places = {name: place for place, (name, _) in enumerate(trace.tables)}
+        self._kept = [places[name] for name in names]
+        self.name = trace.name
+        self.tables = tuple(trace.tables[place] for place in self._kept)
+        self.length = trace.length
+        self.batch_lookups = trace.batch_lookups
+        self._trace = trace
+
+    def ids(self, index: int) -> Ids:
+        return self.of(self._trace.ids(index))
+
+    def of(self, ids: Ids) -> Ids:
+        """These tables' part of the ids of all."""
+        parts = np.split(ids.values, ids.ends[:-1])
+        kept = [parts[place] for place in self._kept]
+        return Ids(np.concatenate(kept), np.cumsum([part.size for part in kept]), self.table_starts)
+
+    def frequencies(self) -> list[Int64s]:
+        every = self._trace.frequencies()
+        return [every[place] for place in self._kept]
 
 
 def proposed(inputs: PlannerInputs, *, hbm_bytes: int, dim: int = DIM) -> dict[str, tuple[int, float]]:
@@ -114,8 +141,9 @@ def compared(trace: Trace, curves: Curves, *, batch_size: int, hbm_bytes: int, d
     ours = divide_greedily(curves.tables, slots, resident=True)
     divisions = [
         {name: count for name, (count, _) in proposal.items()},
-        dict(zip(proposal, ours.slots, strict=True)),
+        dict(zip(proposal, ours, strict=True)),
     ]
+    cached = [curve.misses(count) for curve, count in zip(curves.tables, ours, strict=True) if count < curve.rows]
     (own, shared), (our_own, our_shared) = replayed_misses(trace, curves.span, divisions)
     return {
         "hbm_bytes": hbm_bytes,
@@ -129,7 +157,7 @@ def compared(trace: Trace, curves: Curves, *, batch_size: int, hbm_bytes: int, d
         },
         "ours": {
             "slots": divisions[1],
-            "expected_misses": ours.total_misses / curves.batches,
+            "expected_misses": sum(cached) / curves.batches,
             "misses": our_own,
             "misses_in_one_fbgemm_cache": our_shared,
         },

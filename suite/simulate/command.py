@@ -11,7 +11,7 @@ import typer
 from suite.records.command_line import FAILED, INTERRUPTED, BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
 from suite.records.scales import SCALES
-from suite.simulate import results, show
+from suite.simulate import results
 from suite.simulate.models.model import CannotReplay, Replay, RowBytes, Setting, Span
 from suite.simulate.models.registry import build, load, parse_policies
 from suite.simulate.options import (
@@ -135,7 +135,7 @@ def simulate_command(
                 trace_file=None if trace is None else str(trace),
                 data_dir=None if data_dir is None else str(data_dir),
                 scale=scale.value,
-                batch_size=SCALES[scale].batch_size if batch_size is None else batch_size,
+                batch_size=opened.batch_size,
                 seed=seed,
                 frequency_prefix=frequency_prefix,
                 tables=dict(opened.tables),
@@ -159,7 +159,7 @@ def simulate_command(
         if as_json:
             typer.echo(simulation.model_dump_json())
         else:
-            show.show(simulation, ShownConsole(markup=False, highlight=False))
+            results.show(simulation, ShownConsole(markup=False, highlight=False))
         if out is not None:
             files = results.write(simulation, out)
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
@@ -245,7 +245,9 @@ def _refusals(cell: SimulatedCell, outcomes: dict[SimulatedCell, Outcome]) -> It
 def _outcome(one: Replay, row: RowBytes) -> Outcome:
     tally = one.finish()
     lookups = tally.lookups * one.model.setting.span.stop // max(1, tally.batches)  # those not counted included
-    traffic = SimulatedTraffic.of(tally, one.model, row)
+    fetched, back = one.model.bytes_moved(tally, row)
+    counts = {name: count for name, count in vars(tally).items() if name in SimulatedTraffic.model_fields}
+    traffic = SimulatedTraffic(**counts, bytes_fetched=fetched, bytes_written_back=back)
     return Outcome(slots=one.model.slots, traffic=traffic, replay_s=one.seconds, ids_per_s=lookups / one.seconds)
 
 

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
-from suite.records.scales import SCALES
 from suite.records.store import write_atomically
-from suite.simulate.curves import Curve, Curves, miss_curves
+from suite.simulate.curves import Curve, Curves, SlotSplit, miss_curves, split_slots
 from suite.simulate.options import (
     BatchesOption,
     BatchSizeOption,
@@ -33,7 +32,6 @@ from suite.simulate.options import (
     span_of,
 )
 from suite.simulate.planner_inputs import planner_inputs
-from suite.simulate.slots_by_table import SlotSplit, split_slots
 from suite.tables.formatting import amount
 from suite.tables.sheet import csv_text
 from suite.tables.terminal import print_line, print_table
@@ -99,12 +97,11 @@ def curves_command(
             by_table = per_table or slots is not None or torchrec is not None
             curves = miss_curves(opened, span, per_table=by_table, progress=partial(shown, "batches"))
         divided = None if slots is None else split_slots(curves, slots)
-        samples = SCALES[scale].batch_size if batch_size is None else batch_size
         stream = {
             "trace_file": None if trace is None else str(trace),
             "data_dir": None if data_dir is None else str(data_dir),
             "scale": scale.value,
-            "batch_size": samples,
+            "batch_size": opened.batch_size,
             "seed": seed,
         }
         environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
@@ -120,7 +117,7 @@ def curves_command(
                 write_atomically(out / f"{name}.csv", csv_text(frame))
             errors.print(f"Wrote curves.json, {', '.join(f'{name}.csv' for name in tables)} to {out}")
         if torchrec is not None:
-            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch)
+            inputs = planner_inputs(curves, batch_size=opened.batch_size, slots=slots, prefetch=prefetch)
             write_atomically(torchrec, inputs.model_dump_json())
             errors.print(f"Wrote {torchrec}")
 

@@ -12,7 +12,7 @@ from suite.records.command_line import BadOption, parse_prepared, parse_shares, 
 from suite.records.measured import Model
 from suite.records.scales import SCALES
 from suite.simulate.models.model import Span
-from suite.simulate.trace import Trace, WorkloadTrace
+from suite.simulate.trace import FileTrace, Trace, WorkloadTrace
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -57,7 +57,7 @@ def open_trace(
         workload: One name, as `run_bench.py --workloads` takes it; with `trace` it is ignored.
         scale: Gives table sizes of synthetic streams, and the batch size unless that is given.
         data_dir: Where datasets were prepared.
-        trace: A file of ids; see `suite.simulate.trace_file`.
+        trace: A file of ids, as `FileTrace` takes it.
         batch_size: Samples per batch.
         seed: Of synthetic streams; prepared rows have one order, that of time.
         frequency_prefix: Share of the training split that a system may take frequencies from.
@@ -72,8 +72,6 @@ def open_trace(
     if trace is not None:
         if data_dir is not None:
             raise BadOption("--trace and --data-dir exclude each other: give the one to replay")
-        from suite.simulate.trace_file import FileTrace
-
         return FileTrace(trace, batch_size=samples, prefix=frequency_prefix)
     name = one_workload(workload, data_dir)
     if data_dir is not None:

@@ -15,9 +15,8 @@ import numpy as np
 
 from suite.records.command_line import BadOption
 from suite.records.measured import Model
-from suite.simulate.curves import Curve, Curves
+from suite.simulate.curves import Curve, Curves, divide_greedily
 from suite.simulate.options import read_input
-from suite.simulate.slots_by_table import divide_greedily
 from suite.simulate.trace import Int64s
 
 if TYPE_CHECKING:
@@ -115,14 +114,14 @@ def planner_inputs(
     """
     batches = 2 if prefetch else 1  # whose rows a cache must hold at once
     held = [replace(curve, largest_batch=min(curve.rows, curve.least_slots * batches)) for curve in curves.tables]
-    given = [curve.largest_batch for curve in held]
+    given = tuple(curve.largest_batch for curve in held)
     if slots is not None:
         if slots < sum(given):
             raise BadOption(
                 f"--split: {slots:,} slots are too few for torchrec's caches: what they must hold at once are "
                 f"{sum(given):,} rows, give at least as many slots{' or leave out --prefetch' if prefetch else ''}"
             )
-        given = list(divide_greedily(held, slots, resident=True).slots)
+        given = divide_greedily(held, slots, resident=True)
     tables = {}
     for curve, count in zip(curves.tables, given, strict=True):
         cache = CacheInputs(load_factor=count / curve.rows, prefetch_pipeline=prefetch)

@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,9 @@ from numpy.typing import NDArray
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LRU
+from workloads import DataError
 from workloads.batch import Split, Workload
+from workloads.schema import prefix_of
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -27,12 +31,14 @@ class Trace(ABC):
         name: For people.
         tables: Names and rows, in the order of the rows.
         length: Batches there are.
+        batch_size: Samples per batch.
         batch_lookups: Ids per batch, at most.
     """
 
     name: str
     tables: tuple[tuple[str, int], ...]
     length: int
+    batch_size: int
     batch_lookups: int
 
     @abstractmethod
@@ -71,6 +77,7 @@ class WorkloadTrace(Trace):
         self.name = workload.name
         self.tables = workload.tables
         self.length = workload.batches(Split.TRAIN)
+        self.batch_size = workload.batch_size
         self.batch_lookups = workload.batch_lookups
         self._workload = workload
         self._prefix = prefix
@@ -85,35 +92,98 @@ class WorkloadTrace(Trace):
         return [found[name].numpy() for name, _ in self.tables]
 
 
-class SomeTables(Trace):
-    """The ids of some tables of a trace.
+class FileTrace(Trace):
+    """Ids of one's own: integers `[samples, tables]` in the order of time, one id per sample and table.
+
+    A `.npy` holds them and is mapped into memory; a `.npz` has them as `ids`, and optionally `rows` and `names` of the
+    tables, `[tables]`. Without `rows` a table ends at its largest id, and opening a file reads all of it once.
 
     Args:
-        trace: All tables.
-        names: Those to keep, in the order in which their rows are numbered.
+        path: `.npy` or `.npz`.
+        batch_size: Samples per batch; those behind the last full batch are left out.
+        prefix: Share of the samples, from the first one on, that `frequencies` counts.
+
+    Raises:
+        DataError: the file cannot be read or is no trace; the message names the place and the remedy.
     """
 
-    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
-        places = {name: place for place, (name, _) in enumerate(trace.tables)}
-        self._kept = [places[name] for name in names]
-        self.name = trace.name
-        self.tables = tuple(trace.tables[place] for place in self._kept)
-        self.length = trace.length
-        self.batch_lookups = trace.batch_lookups
-        self._trace = trace
+    def __init__(self, path: Path, batch_size: int, prefix: float = 1.0) -> None:
+        self.name = path.name
+        arrays = _arrays(path)
+        self._path, self._ids, self.batch_size = path, arrays["ids"], batch_size
+        if self._ids.ndim != 2 or not self._ids.size:
+            raise DataError(f"{path}: ids of shape {list(self._ids.shape)}: give [samples, tables], at least one each")
+        samples, tables = self._ids.shape
+        if samples < batch_size:
+            raise DataError(
+                f"{path} holds {samples:,} samples, a batch has {batch_size:,}: give --batch-size of at most {samples}"
+            )
+        rows = arrays["rows"] if "rows" in arrays else self._ids.max(axis=0).astype(object) + 1
+        names = arrays["names"] if "names" in arrays else np.array([f"table_{at}" for at in range(tables)])
+        self.tables = tuple((str(name), int(size)) for name, size in zip(names.flat, rows.flat, strict=False))
+        if not rows.size == names.size == len(dict(self.tables)) == tables:
+            raise DataError(
+                f"{path}: ids of {tables} tables, {rows.size} rows and {names.size} names: give one of each"
+            )
+        if self.rows > _MOST_ROWS:
+            raise DataError(
+                f"{path}: the tables have {self.rows:,} rows together, the simulator numbers fewer than 2^31: map the "
+                "ids to 0, 1, 2, ... first"
+            )
+        self.length = samples // batch_size
+        self.batch_lookups = batch_size * tables
+        self._counted = prefix_of(samples, prefix)
 
     def ids(self, index: int) -> Ids:
-        return self.of(self._trace.ids(index))
-
-    def of(self, ids: Ids) -> Ids:
-        """These tables' part of the ids of all."""
-        parts = np.split(ids.values, ids.ends[:-1])
-        kept = [parts[place] for place in self._kept]
-        return Ids(np.concatenate(kept), np.cumsum([part.size for part in kept]), self.table_starts)
+        if not 0 <= index < self.length:
+            raise IndexError(f"{self.name}: there is no batch {index}, only {self.length}")
+        columns = self._columns(index * self.batch_size, (index + 1) * self.batch_size)
+        return Ids(columns.reshape(-1), self.batch_size * np.arange(1, len(columns) + 1), self.table_starts)
 
     def frequencies(self) -> list[Int64s]:
-        every = self._trace.frequencies()
-        return [every[place] for place in self._kept]
+        counts = [np.zeros(rows, np.int64) for _, rows in self.tables]
+        for start in range(0, self._counted, self.batch_size):
+            columns = self._columns(start, min(start + self.batch_size, self._counted))
+            for into, ids in zip(counts, columns, strict=True):
+                np.add.at(into, ids, 1)
+        return counts
+
+    def _columns(self, start: int, stop: int) -> Int64s:
+        """Ids of samples by table, int64 `[tables, samples]`. Raises `DataError`: one is outside its table."""
+        block = self._ids[start:stop]
+        bad = np.argwhere((block < 0) | (block >= [rows for _, rows in self.tables]))
+        if bad.size:
+            sample, table = bad[0]
+            raise DataError(
+                f"{self._path}, table {table}, row {start + sample}: id {block[sample, table]} is outside the table's "
+                f"{self.tables[table][1]:,} rows: ids count from 0, and missing values have an id of theirs"
+            )
+        return np.array(block.T, np.int64, order="C")
+
+
+_MOST_ROWS = 2**31 - 1
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file by name. Raises `DataError`: it cannot be read, or is no trace."""
+    kind = path.suffix.lower()
+    if kind not in (".npy", ".npz"):
+        raise DataError(f"--trace: {path} ends in '{kind}': give a .npy or .npz file")
+    arrays: dict[str, NDArray[Any]]
+    try:
+        if kind == ".npy":
+            arrays = {"ids": np.load(path, mmap_mode="r", allow_pickle=False)}
+        else:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = dict(archive)
+    except Exception as error:  # damage shows as whatever numpy, zipfile or a decompressor raises
+        raise DataError(f"--trace: cannot read {path}: {error}: give a file that numpy can load") from error
+    if "ids" not in arrays or not set(arrays) <= {"ids", "rows", "names"}:
+        raise DataError(f"{path} holds {', '.join(arrays) or 'nothing'}: give ids, and rows and names as needed, alone")
+    for what, array in arrays.items():
+        if what != "names" and array.dtype.kind not in "iu":
+            raise DataError(f"{path}: {what} are {array.dtype}: give integers")
+    return arrays
 
 
 class DistinctRows:

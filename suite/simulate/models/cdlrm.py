@@ -40,7 +40,6 @@ class CDLRMModel(CacheModel):
     Its README looks ahead 3,000 batches, its default is 2; here the default is the longest look-ahead of this project's
     own cache, so that the two compare, and the longest what 1 GB of ids allows for.
 
-    Details counted: `auxiliary_lookups`, ids read into the auxiliary area; `rows_left_out`; `rows_overwritten`.
     Memory: 4 B per row, 5 B per slot, about 10 B per id of the window, and 0.1 kB per row that it loads.
     """
 
@@ -58,7 +57,7 @@ class CDLRMModel(CacheModel):
         self._generator = np.random.default_rng(0)
         self._coming: deque[Seen] = deque()
         # Of each batch of the window: which of its rows were absent when the window began, and in no batch before it;
-        # and how many of these were left out, drew a way that had a row, and overwrote another.
+        # and how many of these drew a way, and a way that had a row.
         self._loaded: deque[tuple[Bools, Int64s]] = deque()
 
     @property
@@ -81,12 +80,10 @@ class CDLRMModel(CacheModel):
             return
         rows, occurrences = batch.unique
         bypassing = ~(self._cached[self._sets_of(rows)] == rows[:, np.newaxis]).any(axis=1)
-        auxiliary = int(occurrences[bypassing].sum())
         self.count(batch, absent | bypassing, tally)
-        left_out, used, overwrote = moved.tolist()
-        tally.rows_fetched += int(np.count_nonzero(absent)) - left_out + auxiliary
+        drew, used = moved.tolist()
+        tally.rows_fetched += drew + int(occurrences[bypassing].sum())
         tally.rows_written_back += used
-        tally.details.update(auxiliary_lookups=auxiliary, rows_left_out=left_out, rows_overwritten=overwrote)
 
     def _sets_of(self, rows: Int32s) -> Int64s:
         """The set of each row, numbered through all tables."""
@@ -111,16 +108,16 @@ class CDLRMModel(CacheModel):
             absent.append(new)
         entering = np.concatenate([batch.unique[0][mine] for batch, mine in zip(self._coming, absent, strict=True)])
         order = np.argsort(entering)
-        moved = np.zeros((3, entering.size), np.bool_)  # whether each is left out, draws a used way, overwrites
+        moved = np.zeros((2, entering.size), np.bool_)
         moved[:, order] = self._load(entering[order], kept)
         ends = np.cumsum([np.count_nonzero(mine) for mine in absent])
         parts = np.split(moved, ends[:-1], axis=1)
         self._loaded.extend((mine, part.sum(axis=1)) for mine, part in zip(absent, parts, strict=True))
 
-    def _load(self, rows: Int32s, kept: Bools) -> tuple[Bools, Bools, Bools]:
+    def _load(self, rows: Int32s, kept: Bools) -> tuple[Bools, Bools]:
         """Have absent rows, ascending, draw a way and enter it, the largest of one way last.
 
-        Returns whether each is left out, draws a way that had a row, and overwrites another of these rows.
+        Returns whether each draws a way, and a way that had a row.
         """
         sets = self._sets_of(rows)
         open_ways = np.cumsum(~kept[sets], axis=1, dtype=np.int8)
@@ -128,12 +125,10 @@ class CDLRMModel(CacheModel):
         drawn = (self._generator.random(rows.size) * free).astype(np.int8)
         slots = WAYS * sets + np.argmax(open_ways > drawn[:, np.newaxis], axis=1)
         cached = self._cached.reshape(-1)
-        used = (free > 0) & (cached[slots] != NONE)
-        entering = np.flatnonzero(free)
-        overwrote = free > 0
-        overwrote[entering[np.unique(slots[entering], return_index=True)[1]]] = False
-        cached[slots[entering]] = rows[entering]
-        return free == 0, used, overwrote
+        drew = free > 0
+        used = drew & (cached[slots] != NONE)
+        cached[slots[drew]] = rows[drew]
+        return drew, used
 
 
 def most_sets(tables: Sequence[int], slots: int) -> int:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torchrec_planner
 
-from suite.simulate.curves import miss_curves
+from suite.simulate.curves import divide_greedily, miss_curves
 from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
 from suite.simulate.planner_inputs import planner_inputs
-from suite.simulate.slots_by_table import divide_greedily
 
 RECORD = Path(torchrec_planner.__file__).with_suffix(".json")
 BATCH, SPAN = 1_024, Span(counted_from=15, stop=35)
@@ -53,7 +52,7 @@ def test_the_planner_keeps_our_division_within_the_memory_of_its_own():
     slots = sum(count for count, _ in theirs.values())
     inputs = planner_inputs(curves, batch_size=BATCH, slots=slots)
     ours = torchrec_planner.proposed(inputs, hbm_bytes=60 << 20, dim=DIM)
-    given = divide_greedily(curves.tables, slots, resident=True).slots
+    given = divide_greedily(curves.tables, slots, resident=True)
     assert [count for count, _ in ours.values()] == pytest.approx(given, abs=1)
     assert sum(misses for _, misses in ours.values()) <= sum(misses for _, misses in theirs.values())
 

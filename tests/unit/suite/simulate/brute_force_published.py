@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 from listed_traces import ListedTrace, Step
@@ -63,15 +62,6 @@ class BruteForceColossalAI:
         return steps
 
 
-@dataclass
-class Window:
-    """What one batch of a window adds to the counters that only this cache has."""
-
-    auxiliary: int
-    left_out: int
-    overwritten: int
-
-
 class BruteForceCDLRM:
     """A dict of ways for every set of every table. Every missing row of a window draws once, in ascending order."""
 
@@ -82,7 +72,7 @@ class BruteForceCDLRM:
             (table, i): [None] * 16 for table, sets in enumerate(self.sets) for i in range(sets)
         }
         self.generator = np.random.default_rng(0)
-        self.details: list[Window] = []
+        self.overwritten = 0
 
     def set_of(self, row: int) -> tuple[int, int]:
         table = self.trace.table_of(row)
@@ -107,11 +97,9 @@ class BruteForceCDLRM:
             open_ways = [way for way in range(16) if before[self.set_of(row)][way] not in needed]
             if open_ways:
                 drawn[row] = open_ways[int(draw * len(open_ways))]
-        overwriters = set()
         for row, way in drawn.items():
             ways = self.ways[self.set_of(row)]
-            if ways[way] in drawn:
-                overwriters.add(row)
+            self.overwritten += ways[way] in drawn
             ways[way] = row
         steps, entering = [], set(absent)
         for batch in batches:
@@ -121,7 +109,6 @@ class BruteForceCDLRM:
             loaded = [row for row in mine if row in drawn]
             back = [row for row in loaded if before[self.set_of(row)][drawn[row]] is not None]
             steps.append(Step(mine | set(auxiliary), len(loaded) + len(auxiliary), len(back)))
-            self.details.append(Window(len(auxiliary), len(mine) - len(loaded), len(mine & overwriters)))
         return steps
 
 

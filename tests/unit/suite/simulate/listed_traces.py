@@ -57,6 +57,13 @@ class ListedTrace(Trace):
     def frequencies(self) -> list[Int64s]:
         return np.split(np.array(self.counts, np.int64), self.table_starts[1:])
 
+    def only(self, table: int) -> "ListedTrace":
+        """The rows of one table."""
+        start, rows = int(self.table_starts[table]), range(self.tables[table][1])
+        return ListedTrace(
+            [len(rows)], [[row - start for row in batch if row - start in rows] for batch in self.batches]
+        )
+
     def table_of(self, row: int) -> int:
         return int(np.searchsorted(self.table_starts, row, side="right")) - 1
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
-from suite.simulate import command, show
+from suite.simulate import command, results
 from suite.simulate.models.registry import load
 from suite.simulate.results import Simulation
 from systems.registry import Variant
@@ -95,7 +95,7 @@ def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int
     )
     for shown in (simulation, few):
         text = io.StringIO()
-        show.show(shown, Console(file=text, width=width, markup=False, highlight=False))
+        results.show(shown, Console(file=text, width=width, markup=False, highlight=False))
         lines = text.getvalue().splitlines()
         assert max(map(len, lines)) <= width
         assert "…" not in text.getvalue()

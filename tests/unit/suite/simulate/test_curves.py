@@ -5,7 +5,6 @@ from listed_traces import ListedTrace, skewed_trace
 
 from suite.simulate.curves import miss_curves
 from suite.simulate.models.model import Span
-from suite.simulate.trace import SomeTables
 
 
 def least_recent(trace, slots, span):
@@ -47,9 +46,9 @@ def test_every_size_from_the_largest_batch_on_equals_a_cache_of_it_counter_for_c
     curves = miss_curves(trace, span, per_table=True)
     for slots in range(max(1, curves.pooled.largest_batch), trace.rows + 2):
         assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
-    for curve in curves.tables:
+    for table, curve in enumerate(curves.tables):
         for slots in range(max(1, curve.largest_batch), curve.rows + 2):
-            assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
+            assert counters(curve, slots) == least_recent(trace.only(table), slots, span)
 
 
 def test_curves_stay_right_when_slots_of_a_stack_run_out_and_its_rows_are_numbered_anew():
@@ -60,4 +59,4 @@ def test_curves_stay_right_when_slots_of_a_stack_run_out_and_its_rows_are_number
     for slots in (curves.pooled.largest_batch, 1_200, 1_700, 2_203):
         assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
     for slots in (600, 900, 1_400):
-        assert counters(curves.tables[2], slots) == least_recent(SomeTables(trace, ["t2"]), slots, span)
+        assert counters(curves.tables[2], slots) == least_recent(trace.only(2), slots, span)

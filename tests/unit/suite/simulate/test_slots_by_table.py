@@ -8,10 +8,8 @@ from listed_traces import skewed_trace
 from test_curves import least_recent
 from torchrec import EmbeddingBagConfig
 
-from suite.simulate.curves import Curve, miss_curves
+from suite.simulate.curves import Curve, SlotSplit, divide_greedily, miss_curves, split_slots
 from suite.simulate.models.model import Span
-from suite.simulate.slots_by_table import SlotSplit, divide_greedily, split_slots
-from suite.simulate.trace import SomeTables
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 
@@ -30,14 +28,15 @@ def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):
     )
 
 
-def fewest_misses(tables, slots):
+def missed(tables, way, *, resident=False):
+    pairs = zip(tables, way, strict=True)
+    return sum(0 if resident and given == curve.rows else curve.misses(given) for curve, given in pairs)
+
+
+def fewest_misses(tables, slots, *, resident=False):
     """Over all ways of giving so many slots."""
-    ranges = [range(curve.largest_batch, curve.rows + 1) for curve in tables]
-    return min(
-        sum(curve.misses(given) for curve, given in zip(tables, way, strict=True))
-        for way in itertools.product(*ranges)
-        if sum(way) <= slots
-    )
+    ways = itertools.product(*(range(1, curve.rows + 1) for curve in tables))
+    return min(missed(tables, way, resident=resident) for way in ways if sum(way) <= slots)
 
 
 convex = st.lists(st.integers(0, 9), min_size=1, max_size=7).map(lambda hits: sorted(hits, reverse=True))
@@ -48,8 +47,8 @@ def test_no_division_of_convex_curves_misses_less(made, more):
     tables = [curve_of(hits, misses=misses) for hits, misses in made]
     slots = len(tables) + more
     division = divide_greedily(tables, slots)
-    assert sum(division.slots) <= slots
-    assert division.total_misses == fewest_misses(tables, slots)
+    assert sum(division) <= slots
+    assert missed(tables, division) == fewest_misses(tables, slots)
 
 
 def test_predicted_misses_are_what_caches_of_these_sizes_miss():
@@ -58,9 +57,9 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     curves = miss_curves(trace, span, per_table=True)
     split = split_slots(curves, 900)
     assert sum(split.cache_rows.values()) == 900
-    for curve, slots, misses in zip(curves.tables, split.cache_rows.values(), split.misses, strict=True):
-        assert least_recent(SomeTables(trace, [curve.name]), slots, span)[0] == misses
-        assert slots >= curve.largest_batch
+    for table, (slots, misses) in enumerate(zip(split.cache_rows.values(), split.misses, strict=True)):
+        assert least_recent(trace.only(table), slots, span)[0] == misses
+        assert slots >= curves.tables[table].largest_batch
     assert least_recent(trace, 900, span)[0] == split.shared_misses
 
 
@@ -101,13 +100,6 @@ def test_tables_that_may_lie_on_the_device_whole_are_at_most_one_step_from_the_b
     tables = [curve_of(hits, misses=misses, rows=len(hits) + unused) for hits, misses, unused in made]
     slots = len(tables) + more
     division = divide_greedily(tables, slots, resident=True)
-    assert sum(division.slots) <= slots
-    ways = itertools.product(*(range(1, curve.rows + 1) for curve in tables))
-
-    def missed(way):
-        return sum(0 if given == curve.rows else curve.misses(given) for curve, given in zip(tables, way, strict=True))
-
-    assert division.total_misses == missed(division.slots)
-    best = min(missed(way) for way in ways if sum(way) <= slots)
-    most_in_a_step = max(sum(hits) + misses for hits, misses, _ in made)
-    assert 0 <= division.total_misses - best <= most_in_a_step
+    assert sum(division) <= slots
+    lost = missed(tables, division, resident=True) - fewest_misses(tables, slots, resident=True)
+    assert 0 <= lost <= max(sum(hits) + misses for hits, misses, _ in made)
