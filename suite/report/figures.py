@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 from suite.records.groups import BASELINE, IN_RAM, REFERENCE, base_name, is_baseline
 from suite.report.panels import COLUMNS, LABEL, Panels, bar, bytes_words, round_ticks, series, ticks_at
 from suite.simulate.results import Simulation
-from suite.tables.approximate import approximations
+from suite.tables.comparison import approximations
 from suite.tables.disk import Step, is_sound, rows_on_drive
 from suite.tables.formatting import BLACK, COLOURS, DASHES, GREY, MARKERS, binary_bytes, look
 from suite.tables.rows import Row, merged_rows

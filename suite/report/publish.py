@@ -1,29 +1,44 @@
-"""Command line: `python -m suite report`, which writes all that is published: the same records give the same files."""
+"""Command line: `python -m suite report`, which writes all that is published: the same records give the same files.
 
+The page has everything in it and fetches nothing. Without JavaScript all tables are there; with it they sort and
+filter. Every row links to the records behind it.
+"""
+
+import base64
+import hashlib
 import io
-from collections.abc import Iterator, Sequence
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from pydantic import ValidationError
 
 from suite.records.command_line import BadOption, ShownConsole, errors_told
-from suite.records.groups import RecordGroup, group_records, mixes_virtual
-from suite.records.record import Record
+from suite.records.groups import NOTE, PublishedRow, RecordGroup, group_records, mixes_virtual, published_rows
+from suite.records.record import Record, Status
 from suite.records.store import NotARecord, RecordStore, read_json, write_atomically
-from suite.report.figures import figures
-from suite.report.page import page
-from suite.report.sheets import sheets
+from suite.report.figures import CAPTIONS, figures
 from suite.simulate.options import check_output
 from suite.simulate.results import Simulation
-from suite.tables.formatting import look
-from suite.tables.settings import sweeps
-from suite.tables.sheet import write_sheets
+from suite.tables.columns import PAPER, SYSTEM
+from suite.tables.comparison import comparison
+from suite.tables.formatting import count, duration, look
+from suite.tables.rows import Row, merged_rows, remarks
+from suite.tables.settings import cache_size, caption, caveat, headings, on_drive, sweeps
+from suite.tables.sheet import Column, ResultTable, Sheet, write_sheets
+from suite.tables.statistics import Estimate
 
 PAGE = "index.html"
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +109,145 @@ def publish(source: Source, out: Path) -> list[Path]:
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn}
     write_atomically(out / PAGE, page(source, made, pictures, out))
     return [*files, *drawn, out / PAGE]
+
+
+def sheets(groups: Sequence[RecordGroup]) -> tuple[Sheet, ...]:
+    """The sheets of all groups in the order in which they are read: the comparison, and the paper's layout of it."""
+    paper = paper_sheet(groups)
+    return (comparison(groups), paper) if paper.tables else (comparison(groups),)
+
+
+PAPER_COLUMNS: Final = (
+    SYSTEM,
+    *PAPER,
+    Column(
+        words="row is", name="row", text=True,
+        definition="measured (by this suite, on the hardware named) or published (by others, on theirs); no "
+        "number of one compares with the other unless hardware, batch and cache are the same.",
+    ),
+    Column(words="hardware", name="hardware", text=True),
+    Column(words="batch", name="batch_size", show=count),
+    Column(words="cache ratio or budget", name="size", text=True),
+)  # fmt: skip
+
+
+def paper_sheet(groups: Sequence[RecordGroup]) -> Sheet:
+    """The paper's table (arXiv 2208.05321): a table per dataset, setting and machine, its published rows at the end.
+
+    The paper has no rows on a drive, and neither has its layout.
+    """
+    groups = [group for group in groups if not on_drive(group)]
+    tables = tuple(_paper_table(group, heading) for group, heading in zip(groups, headings(groups), strict=True))
+    return Sheet(name="paper", title="Dataset by method, in the paper's layout (arXiv 2208.05321)", tables=tables)
+
+
+def _paper_table(group: RecordGroup, heading: str) -> ResultTable:
+    rows, published = merged_rows(group), published_rows(group.cell.workload)
+    notes = [*remarks(rows), *([NOTE] if published else ["The paper has no rows for this dataset."])]
+    if published and group.cell.data == "synthetic":
+        notes.append("Labels of synthetic data are not the dataset's: do not compare published AUROC and accuracy.")
+    return ResultTable(
+        heading=heading,
+        caption=caption([group]),
+        columns=PAPER_COLUMNS,
+        lines=(*(_measured(group, row) for row in rows), *map(_published, published)),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _measured(group: RecordGroup, row: Row) -> dict[str, Any]:
+    ended = ("virtual device" if group.on_virtual_device else "measured") + (
+        ", not verified" if row.verified == "no" else ""
+    )
+    return {
+        **row.line(),
+        "row": ended if row.status is Status.OK else row.status.value,
+        "hardware": f"{group.key.device}, CPU only" if group.on_cpu else group.key.device,
+        "size": cache_size(group.cell),
+    }
+
+
+def _published(row: PublishedRow) -> dict[str, Any]:
+    """A published row: raw numbers in SI units, and its cells as the source prints them, every digit.
+
+    Memory, printed in GB by a source that means GiB (see `suite.records.groups.NOTE`), is converted to bytes.
+    """
+    same = ("workload", "batch_size", "cache_ratio", "source", "system", "auroc", "accuracy", "steps_per_s", "epoch_s")
+    memory = {
+        "device_allocated_bytes": row.gpu_allocated_gb,
+        "device_reserved_bytes": row.gpu_reserved_gb,
+        "host_peak_rss_bytes": row.cpu_gb,
+    }
+    return {
+        **{name: getattr(row, name) for name in same},
+        **{name: round(size * 2**30) for name, size in memory.items()},
+        **{"kind": "published", "data": "real", "device": row.gpu, "host": row.cpu, "status": "published"},
+        **{"row": "published", "hardware": row.hardware, "size": f"{100 * row.cache_ratio:g} %"},
+        "printed": {
+            **{name: f"{size:g}" for name, size in memory.items()},
+            **{"auroc": str(row.auroc), "accuracy": str(row.accuracy), "steps_per_s": f"{row.steps_per_s:g}"},
+            # the source gives whole seconds below an hour
+            "epoch_s": duration(row.epoch_s) if row.epoch_s >= 60 else f"{row.epoch_s:g}s",
+        },
+    }
+
+
+def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
+    """The page as HTML: a pure function of its arguments.
+
+    `sheets` are of the source's groups, the comparison first. `svgs` has the figures by name. Links to records are
+    relative to `root`.
+    """
+    links = {key: quote(Path(os.path.relpath(file, root)).as_posix()) for key, file in source.files.items()}
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = (_FOLDER / "page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html.j2").render(
+        # the trailing newlines of `<script>` count: the browser hashes all between the tags
+        script=Markup(script),
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        sheets=sheets,
+        caveats=list(dict.fromkeys(filter(None, map(caveat, source.groups)))),
+        figures=[(words, _inline(name, svgs[name])) for f, words in CAPTIONS.items() if (name := f.__name__) in svgs],
+        records=len(source.records),
+        simulations=len(source.simulations),
+        newest=max(record.started_at for record in source.records)[:10],
+        cells=lambda table: _cells(table, links),
+    )
+
+
+def _cells(table: ResultTable, links: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of a table, and per line its cells, each with what it sorts by, and links to its records."""
+    shown = table.shown((*table.columns, *table.more))
+    texts = shown.itertuples(index=False, name=None)
+    return {
+        "columns": list(shown.columns),
+        "rows": [
+            (
+                [(text, _sorted_by(line.get(column.name))) for column, text in zip(shown.columns, cells, strict=True)],
+                [links[key] for key in str(line.get("records", "")).split() if key in links],
+            )
+            for line, cells in zip(table.lines, texts, strict=True)
+        ],
+    }
+
+
+def _sorted_by(value: object) -> object:
+    number = value.value if isinstance(value, Estimate) else value
+    return "" if number is None or (isinstance(number, float) and math.isnan(number)) else number
+
+
+def _inline(name: str, svg: str) -> Markup:
+    """An SVG without its prolog, its ids told apart from those of the other figures."""
+    text = re.sub(r'\bid="', f'id="{name}-', svg[svg.index("<svg") :])
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    return Markup(text.replace("url(#", f"url(#{name}-"))
 
 
 def write_figures(source: Source, folder: Path) -> list[Path]:

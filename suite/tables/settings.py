@@ -29,7 +29,13 @@ def headings(groups: Sequence[RecordGroup], *, sized: bool = True) -> list[str]:
 
     Where cells of several cache sizes meet in a table, `groups` has one of each table, and the size is left out.
     """
-    texts = [_heading(group) + (f", {cache(group.cell)}" if sized else "") for group in groups]
+    texts = []
+    for group in groups:
+        cell = group.cell
+        ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
+        size = f", {cache(cell)}" if sized else ""
+        kind = f"{cell.data} data, scale {cell.scale}, {cell.optimizer}"
+        texts.append(f"{group.title}: {kind}, on {group.key.device}{ranks}{size}")
     counts = Counter(texts)
     return [
         text
@@ -39,12 +45,6 @@ def headings(groups: Sequence[RecordGroup], *, sized: bool = True) -> list[str]:
     ]
 
 
-def _heading(group: RecordGroup) -> str:
-    cell = group.cell
-    ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
-    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks}"
-
-
 def caption(groups: Sequence[RecordGroup], *more: str) -> str:
     """Machine, data, training, turns, noise floor, disturbances and code of a table, and what its device cannot say.
 
@@ -52,25 +52,9 @@ def caption(groups: Sequence[RecordGroup], *more: str) -> str:
         groups: Groups of one table; several differ in cache size alone, which is then left out.
         more: Further facts.
     """
-    group, cell = groups[0], groups[0].cell
     records = [record for one in groups for record in one.records]
-    facts = [
-        f"Measured on {_machine(group)}",
-        f"{cell.data} data" + (f" capped to about {cell.max_rows:,} rows" if cell.max_rows else ""),
-        *_best_auroc(group),
-        f"{cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, dim {cell.embedding_dim}",
-        *(["dense layers in TF32"] if cell.tf32 else []),
-        *([cache(cell)] if len(groups) == 1 else []),
-        f"seed {cell.seed}",
-        *_frequencies(cell),
-        f"{cell.train_steps:,} steps in a process of its own, then {cell.counted_steps:,} with traffic counted",
-        *_taking_turns(records),
-        *_noise(groups),
-        *more,
-        *_disturbed(records),
-        *_versions(records),
-    ]
-    said = caveat(group)
+    facts = [*_setting(groups), *_taking_turns(records), *_noise(groups), *more, *_provenance(records)]
+    said = caveat(groups[0])
     return "; ".join(facts) + "." + (f" {said}." if said else "")
 
 
@@ -83,27 +67,29 @@ def caveat(group: RecordGroup) -> str:
     return RANKS_CAVEAT if on_ranks(group) else CPU_CAVEAT
 
 
-def _machine(group: RecordGroup) -> str:
-    environment = group.environment
+def _setting(groups: Sequence[RecordGroup]) -> Iterator[str]:
+    """Machine, data and training."""
+    group, cell, environment = groups[0], groups[0].cell, groups[0].environment
     memory = f"{gigabytes(environment.memory_bytes)} GB of memory"
     if group.on_cpu:
-        return f"{group.key.device} (CPU only), {environment.threads} threads, {memory}"
-    own = f", {gigabytes(environment.gpu_memory_bytes)} GB" if environment.gpu_memory_bytes else ""
-    return f"{group.key.device}{own}; host {environment.cpu}, {environment.cores} cores, {memory}"
-
-
-def _best_auroc(group: RecordGroup) -> Iterator[str]:
-    """AUROC of the model that planted the labels, median over records; nothing where there is none."""
+        yield f"Measured on {group.key.device} (CPU only), {environment.threads} threads, {memory}"
+    else:
+        own = f", {gigabytes(environment.gpu_memory_bytes)} GB" if environment.gpu_memory_bytes else ""
+        yield f"Measured on {group.key.device}{own}; host {environment.cpu}, {environment.cores} cores, {memory}"
+    yield f"{cell.data} data" + (f" capped to about {cell.max_rows:,} rows" if cell.max_rows else "")
     measured = [record.measurement.quality for record in group.records if record.measurement is not None]
-    known = [quality.best_auroc for quality in measured if quality.best_auroc is not None]
-    if known and group.cell.data == "synthetic":
-        yield f"best possible AUROC {score(statistics.median(known))}"
-
-
-def _frequencies(cell: Cell) -> Iterator[str]:
-    """Source of frequencies, unless it is the whole training split."""
+    best = [quality.best_auroc for quality in measured if quality.best_auroc is not None]
+    if best and cell.data == "synthetic":  # of the model that planted the labels
+        yield f"best possible AUROC {score(statistics.median(best))}"
+    yield f"{cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, dim {cell.embedding_dim}"
+    if cell.tf32:
+        yield "dense layers in TF32"
+    if len(groups) == 1:
+        yield cache(cell)
+    yield f"seed {cell.seed}"
     if cell.frequency_prefix != 1:
         yield f"frequencies from the first {100 * cell.frequency_prefix:g} % of training"
+    yield f"{cell.train_steps:,} steps in a process of its own, then {cell.counted_steps:,} with traffic counted"
 
 
 def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
@@ -131,17 +117,13 @@ def _noise(groups: Sequence[RecordGroup]) -> Iterator[str]:
         yield f"noise floor: the baseline beside itself {relative(widest.ratio, widest.noise)}"
 
 
-def _disturbed(records: Sequence[Record]) -> Iterator[str]:
-    """Interference in the round in which others took most of the machine; nothing where there was none."""
+def _provenance(records: Sequence[Record]) -> Iterator[str]:
+    """Interference in the round in which others took most of the machine; packages, driver and code."""
     disturbed = [record for record in records if record.disturbed]
     if disturbed:
         rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
         worst = max(disturbed, key=lambda record: (record.conditions and record.conditions.others_cpu_share) or 0.0)
         yield f"disturbed in {rounds[0]} of {rounds[1]} rounds: {one_line('; '.join(worst.disturbed))}"
-
-
-def _versions(records: Sequence[Record]) -> Iterator[str]:
-    """Packages, driver and code that the records come from."""
     found = list(dict.fromkeys(map(_version, records)))
     # Numbers of different code side by side are no comparison unless the reader knows.
     yield ("of several versions, run them again to compare alike: " if len(found) > 1 else "") + " and ".join(found)

@@ -21,7 +21,6 @@ from suite.records.measured import Turns
 from suite.records.record import Record, Status
 
 _CONFIDENCE = 0.95
-_FEW_LOGS = 4
 _NORMAL = 1.4826
 """Standard deviations in a median distance from the median, of a normal distribution."""
 BuildKey = tuple[str, int]
@@ -76,13 +75,12 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
     if not own:
         return {}
     itself = is_baseline(runs[0].cell.system)
-    relative = baseline is not None and _beside_a_baseline(runs) and not itself
-    ratio = ratio_of(samples_of(log_speeds(runs))) if relative else None
-    embedding = _embedding_ratio(own) if relative or itself else None
-    if itself and embedding is not None:
-        embedding = ITSELF
-    alone = {"alone_steps_per_s": _alone(runs), "embedding_ratio": embedding}
-    return _speed(runs, own, ITSELF if itself else ratio) | alone
+    ratio = embedding = None
+    if itself or (baseline is not None and _beside_a_baseline(runs)):
+        ratio, embedding = ratio_of(samples_of(log_speeds(runs))), _embedding_ratio(own)
+    if itself:
+        ratio, embedding = ITSELF, embedding and ITSELF
+    return _speed(runs, own, ratio) | {"alone_steps_per_s": _alone(runs), "embedding_ratio": embedding}
 
 
 def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
@@ -115,8 +113,7 @@ def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None)
 def _alone(runs: Sequence[Record]) -> float | None:
     """Steps per second with nobody beside it, mean over rounds; None: not measured."""
     timings = [run.measurement.timing for run in runs if run.measurement is not None]
-    paces = [timing.alone_steps_per_s for timing in timings if timing is not None]
-    known = [pace for pace in paces if pace is not None]
+    known = [pace for timing in timings if timing is not None and (pace := timing.alone_steps_per_s) is not None]
     return statistics.geometric_mean(known) if known else None
 
 
@@ -130,7 +127,7 @@ def scatter_of(runs: Iterable[Record]) -> float:
         alone = _alone([run])
         if alone is not None and (own := _turns([run])):
             logs.append(math.log(_pace(own) / alone))
-    if len(logs) < _FEW_LOGS:
+    if len(logs) < 4:
         return 0.0
     middle = statistics.median(logs)
     return _NORMAL * statistics.median(abs(log - middle) for log in logs)
@@ -240,9 +237,8 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
         None where they can be compared in neither way.
     """
     logs = log_speeds(ours), log_speeds(theirs)
-    shared = sorted(logs[0].keys() & logs[1].keys())
-    if shared:
-        return ratio_of(samples_of({build: logs[0][build] - logs[1][build] for build in shared}))
+    if (found := _in_the_same_turns(*logs)) is not None:
+        return found
     if all(logs) and _beside_a_baseline(ours) and _beside_a_baseline(theirs):
         return unpaired_ratio(*map(samples_of, logs))
     return None
@@ -255,14 +251,13 @@ def kernel_ratio(
     plain = next((run.measurement.plain_table for run in runs if run.measurement is not None), None)
     if ratio is None or plain is None or is_baseline(plain):
         return ratio
-    others = systems.get(plain, ())
-    return relative_speed(runs, others) if others and met(runs, others) else None
+    return _in_the_same_turns(log_speeds(runs), log_speeds(systems.get(plain, ())))
 
 
-def met(ours: Sequence[Record], theirs: Sequence[Record]) -> bool:
-    """Whether two systems took turns with each other."""
-    mine, others = ({turns.contest for turns in _turns(runs)} for runs in (ours, theirs))
-    return not mine.isdisjoint(others)
+def _in_the_same_turns(ours: Mapping[BuildKey, float], theirs: Mapping[BuildKey, float]) -> Estimate | None:
+    """Ratio of two systems' speeds from the builds that they share; None: there are none."""
+    shared = sorted(ours.keys() & theirs.keys())
+    return ratio_of(samples_of({build: ours[build] - theirs[build] for build in shared})) if shared else None
 
 
 def _turns(runs: Iterable[Record]) -> list[Turns]:

@@ -40,8 +40,10 @@ def verdict(group: RecordGroup) -> str:
     rows = [row for row in merged if row.exact]
     measured = [row for row in rows if row.status is Status.OK]
     baseline = next((row for row in rows if is_baseline(row.system)), None)
-    like = next((row for name in (BASELINE, REFERENCE) for row in measured if base_name(row.system) == name), None)
-    rivals = [row for row in measured if _is_rival(row)]
+    yardsticks = (BASELINE, REFERENCE)
+    like = next((row for name in yardsticks for row in measured if base_name(row.system) == name), None)
+    others = [row for row in measured if base_name(row.system) not in yardsticks]
+    rivals = [row for row in others if row.passed and row.same_kernel_as is None]  # a control is not verified
     strayed = {row.system: words for row in rivals if like is not None and (words := strays(row, like))}
     sound = [row for row in rivals if row.system not in strayed]
     if not rivals and any(row.status is Status.OK and not row.exact for row in merged):
@@ -61,12 +63,6 @@ def sentence(clauses: Sequence[str]) -> str:
     """Clauses as one sentence; empty where there is none."""
     text = "; ".join(clauses)
     return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""
-
-
-def _is_rival(row: Row) -> bool:
-    """Whether the verdict speaks of a system that ended ok; one that was not verified is a control."""
-    measure = is_baseline(row.system) or base_name(row.system) == REFERENCE
-    return not measure and row.passed and row.same_kernel_as is None
 
 
 def strays(row: Row, like: Row) -> str:

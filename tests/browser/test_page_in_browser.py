@@ -7,8 +7,7 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from suite.report.publish import read
-from suite.report.sheets import sheets
+from suite.report.publish import read, sheets
 from tests.browser.conftest import Browser
 
 pytestmark = pytest.mark.slow

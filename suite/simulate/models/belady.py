@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
+from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import DistinctRows, Int32s, Int64s, Seen, Trace, made_ahead
 from systems.freq_cache.cache.policy import StaticFrequency
 from systems.freq_cache.compiled import compiled, prefetch_ahead
@@ -63,12 +63,12 @@ class BeladyModel(CacheModel):
         level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
         ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
-        bypass = parameters["bypass"] == "on"
+        bypass = parameters.get("bypass") == "on"
         self._cache = _Cache(
             ticket, level, bar, started, joined, left, state, span.counted_from, self.slots, bypass=bypass
         )
         if level.size:
-            _start(self._cache, self._uses.first)
+            _start(self._cache, self._uses.first, setting.slots)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
@@ -79,36 +79,18 @@ class BeladyModel(CacheModel):
             tally.rows_written_back += back
 
 
-class CompulsoryModel(CacheModel):
+class CompulsoryModel(BeladyModel):
     """A cache with a slot for every row: only rows that were never used before are missed, and none leaves.
 
-    `warm` is as in `BeladyModel`: it starts with as many rows as there are slots, those that the counted batches are
-    the first to use, as they come. Never above `belady` with the same start. Memory: 4 B per row of the tables for the
-    finding of distinct rows, `NextUses`, and with a warm start 4 B for levels.
+    `warm` is as in `BeladyModel`: it starts with as many rows as there are slots. Never above `belady` with the same
+    start, and as much memory.
     """
 
     variants = {"warm": BeladyModel.variants["warm"]}
 
-    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
-        super().__init__(setting, parameters)
-        self._first = next_uses(setting.trace, setting.span.stop).first
-        self._level, self._bar = _start_rows(setting, parameters["warm"])
-        self._free = setting.slots if self._level.size else 0
-
     @property
     def slots(self) -> int:
         return self.setting.trace.rows
-
-    def step(self, batch: Seen, tally: Tally | None) -> None:
-        if tally is None:
-            return
-        rows = batch.unique[0]
-        missed: Bools = self._first[rows] == batch.number
-        if self._free:
-            held = np.flatnonzero(missed & (self._level[rows] >= self._bar))[: self._free]
-            self._free -= held.size
-            missed[held] = False
-        tally.rows_fetched += self.count(batch, missed, tally)
 
 
 def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
@@ -191,8 +173,8 @@ class _Cache(NamedTuple):
 
 
 @compiled
-def _start(cache, first):
-    """Start with rows that the counted batches are the first to use, the nearest first.
+def _start(cache, first, most):
+    """Start with at most so many rows that the counted batches are the first to use, the nearest first.
 
     Which rows they are is left open until they are used: the first so many of a batch that may be among them.
     """
@@ -200,7 +182,7 @@ def _start(cache, first):
         cache.started[first[row]] += cache.level[row] >= cache.bar
     cache.started[: cache.counted_from] = 0
     for batch in range(cache.counted_from, cache.started.size - 1):
-        new = min(cache.started[batch], cache.slots - cache.state[HELD])
+        new = min(cache.started[batch], most - cache.state[HELD])
         cache.started[batch] = cache.joined[batch] = new
         cache.state[HELD] += new
     cache.state[FARTHEST] = cache.started.size - 1

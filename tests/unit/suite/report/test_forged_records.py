@@ -15,8 +15,7 @@ from suite.records.command_line import BadOption
 from suite.records.environment import Environment
 from suite.records.record import Cell, Record, record_key
 from suite.records.store import RecordStore, file_name
-from suite.report.publish import read
-from suite.report.sheets import sheets
+from suite.report.publish import read, sheets
 from suite.tables.sheet import to_csv, to_markdown
 from suite.tables.terminal import render
 from suite.validate import check_files, find_files

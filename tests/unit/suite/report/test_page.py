@@ -11,9 +11,7 @@ from pathlib import Path
 
 from suite.records.groups import group_records
 from suite.records.record import Record
-from suite.report.page import page
-from suite.report.publish import Source
-from suite.report.sheets import sheets
+from suite.report.publish import Source, page, sheets
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records
 from tests.unit.suite.fabricate import cpu_run, gpu_run, shuffled
 

@@ -7,8 +7,7 @@ import pytest
 from suite.records.record import Status
 from suite.report.figures import figures
 from suite.report.panels import round_ticks
-from suite.report.publish import write_figures
-from suite.report.sheets import paper_sheet
+from suite.report.publish import paper_sheet, write_figures
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.figure_scenes import (

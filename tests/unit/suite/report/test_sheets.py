@@ -9,7 +9,7 @@ import pytest
 
 from suite.records.groups import group_records
 from suite.records.record import Record, Status
-from suite.report.sheets import sheets
+from suite.report.publish import sheets
 from suite.tables.sheet import Sheet
 from tests.unit.suite.fabricate import (
     BASELINE,

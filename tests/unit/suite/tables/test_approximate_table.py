@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import group_records
-from suite.tables.approximate import HEADING, approximate_tables, approximations
-from suite.tables.comparison import comparison
+from suite.tables.comparison import APPROXIMATE, approximate_tables, approximations, comparison
 from suite.tables.verdict import verdict
 from tests.unit.suite import fabricate
 
@@ -64,7 +63,7 @@ def test_approximate_systems_stand_apart_from_exact_ones():
     plain, mixed = only(EXACT), only(EXACT, SMALL, CACHED)
     assert approximate_tables(plain) == []
     main, apart = comparison([mixed]).tables
-    assert apart.heading == HEADING
+    assert apart.heading == APPROXIMATE
     assert [line["system"] for line in main.lines] == ["full_gpu"]
     assert [line["system"] for line in apart.lines] == ["full_gpu", "freq_cache[slow_rows=int8]", "hashed"]
     assert verdict(mixed) == ""

@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from suite.records.command_line import printable
 from suite.records.groups import group_records
 from suite.records.store import StoreError
-from suite.report.sheets import sheets
+from suite.report.publish import sheets
 from suite.tables.sheet import Column, ResultTable, Sheet, csv_text, latex, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
 from tests.unit.suite.tables.disk_scenes import contest
