@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from suite.records.groups import BASELINE, IN_RAM, REFERENCE, base_name, is_baseline
+from suite.records.groups import BASELINE, IN_RAM, REFERENCE, RecordGroup, base_name, is_baseline
 from suite.report.panels import COLUMNS, LABEL, Panels, bar, bytes_words, round_ticks, series, ticks_at
 from suite.simulate.results import Simulation
 from suite.tables.comparison import approximations
@@ -36,7 +37,8 @@ class _Panel:
     """A panel: values by size, beside a baseline's.
 
     Attributes:
-        name: Lines of its title.
+        group: Its heading is the title.
+        fact: A line below that.
         points: Label of the series, size in bytes (0: none), and value.
         level: The baseline's value; None: it was not measured.
         size: The baseline's size in bytes, where it has one.
@@ -44,7 +46,8 @@ class _Panel:
         ticks: Sizes to name; empty: round ones.
     """
 
-    name: tuple[str, ...]
+    group: RecordGroup
+    fact: str = ""
     points: Sequence[tuple[str, float, Estimate]]
     level: float | None = 1.0
     size: float | None = None
@@ -57,19 +60,16 @@ def throughput_by_bytes(source: Source) -> Figure | None:
 
     None where nobody beside the baseline has bytes on the device and a ratio. Rows on a drive have another figure.
     """
-    found = []
+    panels = []
     for sweep in sweeps(group for group in source.groups if not on_drive(group)):
         rows = [row for group in sweep for row in merged_rows(group) if _has_a_point(row, on_cpu=group.on_cpu)]
-        if any(not is_baseline(row.system) for row in rows):
-            found.append((sweep[0], rows))
-    panels = []
-    for (_, rows), heading in zip(found, headings([group for group, _ in found], sized=False), strict=True):
         noise = max((row.noise for row in rows if row.noise is not None), default=None)
-        rivals = [row for row in rows if not is_baseline(row.system)]
+        points = [(row.system, row.device_bytes or 0, row.ratio) for row in rows if row.ratio is not None]
         panels.append(
             _Panel(
-                name=(heading, *(() if noise is None else (f"noise ±{100 * noise:.2g} %",))),
-                points=[(row.system, row.device_bytes or 0, row.ratio) for row in rivals if row.ratio is not None],
+                group=sweep[0],
+                fact="" if noise is None else f"noise ±{100 * noise:.2g} %",
+                points=[point for point in points if not is_baseline(point[0])],
                 size=next((row.device_bytes for row in rows if is_baseline(row.system)), None),
                 noise=noise,
             )
@@ -78,7 +78,7 @@ def throughput_by_bytes(source: Source) -> Figure | None:
         "Bars: 95 % interval. Grey band: noise, from the baseline's repeat; a point in the band, or whose bar reaches "
         "1, is no difference. Bytes: rows, optimizer state, index and staging on the device, by the system's account."
     )
-    if any(group.on_cpu for group, _ in found):
+    if any(panel.group.on_cpu for panel in panels if panel.points):
         note += (
             " On a CPU, RAM plays the device as well: this is what the cache's work costs, and no offload throughput; "
             "systems that keep nothing on the device are left out."
@@ -94,16 +94,13 @@ def _has_a_point(row: Row, *, on_cpu: bool) -> bool:
 
 def throughput_by_budget(source: Source) -> Figure | None:
     """Throughput of rows on a drive by host budget, relative to all rows in RAM; None where nobody there was timed."""
-    found = sweeps(filter(on_drive, source.groups))
     panels = []
-    for sweep, heading in zip(found, headings([sweep[0] for sweep in found], sized=False), strict=True):
-        for step in Step:
-            lines = [one for one in rows_on_drive(sweep, step) if is_sound(one) and not is_baseline(one["system"])]
-            points = [(one["system"], one["budget"], one["ratio"]) for one in lines if one["ratio"] is not None]
-            if points:
-                noise = max((one["noise"] for one in lines if one["noise"] is not None), default=None)
-                budgets = sorted({budget for _, budget, _ in points})
-                panels.append(_Panel(name=(heading, step), points=points, noise=noise, ticks=budgets))
+    for sweep, step in product(sweeps(filter(on_drive, source.groups)), Step):
+        lines = [one for one in rows_on_drive(sweep, step) if is_sound(one) and not is_baseline(one["system"])]
+        points = [(one["system"], one["budget"], one["ratio"]) for one in lines if one["ratio"] is not None]
+        noise = max((one["noise"] for one in lines if one["noise"] is not None), default=None)
+        budgets = sorted({budget for _, budget, _ in points})
+        panels.append(_Panel(group=sweep[0], fact=step, points=points, noise=noise, ticks=budgets))
     note = (
         f"Bars: 95 % interval of the ratio to {IN_RAM}, which took turns with each. Grey band, where it was repeated: "
         "noise. Budget: all that a system may keep in memory for rows, the page cache of its files included; that of "
@@ -115,17 +112,13 @@ def throughput_by_budget(source: Source) -> Figure | None:
 
 def quality_by_bytes(source: Source) -> Figure | None:
     """AUROC of approximate systems by the bytes of their tables, under the exact baseline's; None without any."""
-    listed = ((group, approximations(group)) for group in source.groups)
-    measured = [
-        (group, [one for one in found if one["auroc"] is not None and one["table_bytes"]]) for group, found in listed
-    ]
-    shown = [(group, found) for group, found in measured if len(found) > 1]
     panels = []
-    for (_, found), heading in zip(shown, headings([group for group, _ in shown], sized=False), strict=True):
+    for group in source.groups:
+        found = [one for one in approximations(group) if one["auroc"] is not None and one["table_bytes"]]
         exact = next((one for one in found if one["exact"]), None)
         panels.append(
             _Panel(
-                name=(heading,),
+                group=group,
                 points=[
                     (base_name(one["system"]), one["table_bytes"], _quality(one)) for one in found if not one["exact"]
                 ],
@@ -148,17 +141,20 @@ def _quality(one: Line) -> Estimate:
     return Estimate(value=auroc, low=auroc - down, high=auroc + up)
 
 
-def _by_size(title: str, note: str, shown: Sequence[_Panel], *, baseline: str, x: str, y: str) -> Figure | None:
-    """Panels of values by size, a series per label with a colour of its own; None without any."""
+def _by_size(title: str, note: str, panels: Sequence[_Panel], *, baseline: str, x: str, y: str) -> Figure | None:
+    """Panels of values by size, a series per label with a colour of its own; None where none has a point."""
+    shown = [panel for panel in panels if panel.points]
     if not shown:
         return None
+    groups = {panel.group.key: panel.group for panel in shown}
+    names = dict(zip(groups, headings(list(groups.values()), sized=False), strict=True))
     labels = sorted({label for panel in shown for label, *_ in panel.points})
-    panels = Panels(title, note, len(shown), columns=min(COLUMNS, len(shown)), panel_in=(3.4, 3.3))
-    for panel, axes in zip(shown, panels.flat, strict=False):
+    figure = Panels(title, note, len(shown), columns=min(COLUMNS, len(shown)), panel_in=(3.4, 3.3))
+    for panel, axes in zip(shown, figure.flat, strict=False):
         _draw(axes, panel, labels, baseline)
-        panels.name(axes, *panel.name)
-    panels.label(f"{x}, log scale", y)
-    return panels.close()
+        figure.name(axes, *filter(None, (names[panel.group.key], panel.fact)))
+    figure.label(f"{x}, log scale", y)
+    return figure.close()
 
 
 def _draw(axes: Axes, panel: _Panel, labels: Sequence[str], baseline: str) -> None:

@@ -104,17 +104,16 @@ def publish(source: Source, out: Path) -> list[Path]:
         StoreError: a file cannot be written; earlier files are still whole.
     """
     made = sheets(source.groups)
-    files = write_sheets(made, out / "tables")
-    drawn = write_figures(source, out / "figures")
-    pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn}
+    files, pictures = [*write_sheets(made, out / "tables")], {}
+    for name, figure in figures(source).items():
+        content = io.BytesIO()
+        with look(f"report {name}", svg_text=True):
+            figure.savefig(content, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+        files.append(out / "figures" / f"{name}.svg")
+        write_atomically(files[-1], content.getvalue())
+        pictures[name] = content.getvalue().decode()
     write_atomically(out / PAGE, page(source, made, pictures, out))
-    return [*files, *drawn, out / PAGE]
-
-
-def sheets(groups: Sequence[RecordGroup]) -> tuple[Sheet, ...]:
-    """The sheets of all groups in the order in which they are read: the comparison, and the paper's layout of it."""
-    paper = paper_sheet(groups)
-    return (comparison(groups), paper) if paper.tables else (comparison(groups),)
+    return [*files, out / PAGE]
 
 
 PAPER_COLUMNS: Final = (
@@ -131,14 +130,15 @@ PAPER_COLUMNS: Final = (
 )  # fmt: skip
 
 
-def paper_sheet(groups: Sequence[RecordGroup]) -> Sheet:
-    """The paper's table (arXiv 2208.05321): a table per dataset, setting and machine, its published rows at the end.
+def sheets(groups: Sequence[RecordGroup]) -> tuple[Sheet, ...]:
+    """The sheets of all groups: the comparison, and the paper's layout of it, with the published rows at the end.
 
     The paper has no rows on a drive, and neither has its layout.
     """
-    groups = [group for group in groups if not on_drive(group)]
-    tables = tuple(_paper_table(group, heading) for group, heading in zip(groups, headings(groups), strict=True))
-    return Sheet(name="paper", title="Dataset by method, in the paper's layout (arXiv 2208.05321)", tables=tables)
+    shown = [group for group in groups if not on_drive(group)]
+    tables = tuple(_paper_table(group, heading) for group, heading in zip(shown, headings(shown), strict=True))
+    paper = Sheet(name="paper", title="Dataset by method, in the paper's layout (arXiv 2208.05321)", tables=tables)
+    return (comparison(groups), paper) if tables else (comparison(groups),)
 
 
 def _paper_table(group: RecordGroup, heading: str) -> ResultTable:
@@ -248,22 +248,6 @@ def _inline(name: str, svg: str) -> Markup:
     text = re.sub(r'\bid="', f'id="{name}-', svg[svg.index("<svg") :])
     text = re.sub(r'href="#', f'href="#{name}-', text)
     return Markup(text.replace("url(#", f"url(#{name}-"))
-
-
-def write_figures(source: Source, folder: Path) -> list[Path]:
-    """Write every figure as SVG, with its text as text: the same bytes for the same source.
-
-    Raises:
-        StoreError: one cannot be written; the earlier file is still whole.
-    """
-    paths = []
-    for name, figure in figures(source).items():
-        content = io.BytesIO()
-        with look(f"report {name}", svg_text=True):
-            figure.savefig(content, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-        paths.append(folder / f"{name}.svg")
-        write_atomically(paths[-1], content.getvalue())
-    return paths
 
 
 def report_command(

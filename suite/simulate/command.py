@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -173,19 +174,13 @@ def _replayed(
 ) -> tuple[dict[SimulatedCell, Outcome], bool]:
     """Outcomes of cells and of the optimum with as many slots as each has, and whether all were replayed."""
     found: dict[SimulatedCell, Outcome] = {}
-
-    def run(what: str, wanted: Sequence[SimulatedCell]) -> None:
-        def tell(batches: int) -> None:
-            shown(f"batches of {len(wanted)} {what}", batches, len(wanted) * span.stop)
-
-        found.update(run_cells(wanted, trace=trace, span=span, row=row, on_batches=tell))
-
+    run = partial(run_cells, trace=trace, span=span, row=row, shown=shown)
     # The optimum goes first: if the run is cut short, what is there can be compared with it.
     optima = [SimulatedCell(policy=Variant("belady"), slots=cell.slots) for cell in cells]
     try:
-        run("replays", list(dict.fromkeys([*optima, *cells])))
+        found.update(run(list(dict.fromkeys([*optima, *cells]))))
         bounds = dict.fromkeys(bound_of(cell, outcome, trace.rows) for cell, outcome in found.items())
-        run("replays of the optimum", [cell for cell in bounds if cell is not None and cell not in found])
+        found.update(run([cell for cell in bounds if cell is not None and cell not in found]))
     except KeyboardInterrupt:
         return found, False
     return found, True
@@ -197,7 +192,7 @@ def run_cells(
     trace: Trace,
     span: Span,
     row: RowBytes,
-    on_batches: Callable[[int], None] = lambda _: None,
+    shown: Callable[[str, int, int], None],
 ) -> Iterator[tuple[SimulatedCell, Outcome]]:
     """Replay cells, as many in one pass over the stream as take `MEMORY_BYTES`, and give each with its outcome.
 
@@ -206,7 +201,7 @@ def run_cells(
         trace: The stream.
         span: What is replayed, and what of it counted.
         row: What a row weighs.
-        on_batches: Told how many batches have been replayed, of all cells.
+        shown: Told what has been replayed: batches of all cells, how many, and of how many.
 
     Raises:
         DataError: the stream is damaged.
@@ -222,7 +217,8 @@ def run_cells(
             for cell in [cell for cell in replays if cell not in outcomes]:
                 with _refusals(cell, outcomes):
                     replays[cell].take(batch)
-            on_batches(first * span.stop + len(some) * (batch.number + 1))
+            done = first * span.stop + len(some) * (batch.number + 1)
+            shown(f"batches of {len(cells)} replays", done, len(cells) * span.stop)
         for cell in [cell for cell in replays if cell not in outcomes]:
             with _refusals(cell, outcomes):
                 outcomes[cell] = _outcome(replays[cell], row)

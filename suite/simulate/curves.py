@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.records.command_line import BadOption
-from suite.simulate.models.lru import Counts, LruStack
+from suite.simulate.models.lru import LruStack
 from suite.simulate.models.model import Span
 from suite.simulate.trace import Int32s, Int64s, Trace, replayed
 
@@ -43,7 +43,7 @@ class Curve:
     unique_ids: int
     lookups: int
     largest_batch: int
-    within: Counts
+    within: Int64s
 
     @property
     def used_rows(self) -> int:
@@ -98,9 +98,8 @@ def miss_curves(
 ) -> Curves:
     """Follow every row through a span of a trace.
 
-    Memory: 4 B per row to tell rows apart, and 4.25 B per row and 4 B per row used, twice with `per_table` (8 B where
-    more than 2^31 ids are counted). That is 3 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows were
-    used.
+    Memory: 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table`. That is
+    3.4 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows were used.
 
     Args:
         trace: What to replay.
@@ -108,9 +107,8 @@ def miss_curves(
         per_table: Curves of single tables as well.
         progress: Told after every batch how many are done, and of how many.
     """
-    most = (span.stop - span.counted_from) * trace.batch_lookups
-    pooled = _Depths(trace.name, trace.rows, most=most)
-    stacks = [_Depths(name, rows, most=most) for name, rows in trace.tables] if per_table else []
+    pooled = _Depths(trace.name, trace.rows)
+    stacks = [_Depths(name, rows) for name, rows in trace.tables] if per_table else []
     for seen in replayed(trace, 0, span.stop):
         counted = seen.number >= span.counted_from
         rows, occurrences = seen.unique
@@ -130,12 +128,12 @@ def miss_curves(
 
 
 class _Depths:
-    """Counts how deep the rows of batches lie in an LRU stack, of `most` distinct rows of batches in all."""
+    """Counts how deep the rows of batches lie in an LRU stack."""
 
-    def __init__(self, name: str, rows: int, *, most: int) -> None:
+    def __init__(self, name: str, rows: int) -> None:
         self._name, self._stack = name, LruStack(rows)
         self._unique_ids = self._lookups = self._largest_batch = 0
-        self._hits: Counts = np.zeros(rows, np.int32 if most < 1 << 31 else np.int64)  # sums over all depths fit, too
+        self._hits = np.zeros(rows, np.int64)
 
     def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
         """Look up the distinct rows of a batch, in order of first occurrence, then move them to the top."""

@@ -211,16 +211,22 @@ def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
         alone = (run.model_copy(update={"turns": run.turns and embedding_turns(run.turns)}) for run in group.records)
         group = RecordGroup(group.key, tuple(alone))
     rows, budget = merged_rows(group), group.cell.host_budget_bytes or 0
-    rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
+    timed = sorted((row for row in rows if row.samples_per_s), key=lambda row: row.samples_per_s or 0.0)
+    fastest = {base_name(row.system): row for row in timed if row.verified != "no"}
     for row in rows:
         held = [one.held for one in row.measurements if one.held is not None and one.held.peak_bytes is not None]
         most = max(((one.peak_bytes or 0) - one.without_rows_bytes for one in held), default=None)
         over = {
-            name: ITSELF if rival is row else relative_speed(row.records, rival.records)
-            for name, rival in rivals.items()
-            if row.samples_per_s
+            name: ITSELF if fastest[name] is row else relative_speed(row.records, fastest[name].records)
+            for name in RIVALS
+            if name in fastest and row.samples_per_s
         }
-        in_ram = _ram_hit_rate(row)
+        counted = next((one.traffic for one in row.measurements if one.traffic is not None), None)
+        in_ram = (
+            counted.rows_from_ram / counted.unique_ids
+            if counted and counted.unique_ids and counted.rows_from_ram is not None
+            else None
+        )
         yield {
             **row.line(),
             **{"step": step.value, "budget": budget},
@@ -232,18 +238,6 @@ def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
             "ram_hit_rate": in_ram,
             "row": row,
         }
-
-
-def _ram_hit_rate(row: Row) -> float | None:
-    counted = next((one.traffic for one in row.measurements if one.traffic is not None), None)
-    if counted is None or counted.rows_from_ram is None or not counted.unique_ids:
-        return None
-    return counted.rows_from_ram / counted.unique_ids
-
-
-def _fastest(rows: Sequence[Row], name: str) -> Row | None:
-    named = [row for row in rows if base_name(row.system) == name and row.verified != "no" and row.samples_per_s]
-    return max(named, key=lambda row: row.samples_per_s or 0.0, default=None)
 
 
 def _reading(group: RecordGroup, row: Row) -> dict[str, float]:

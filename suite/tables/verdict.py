@@ -53,7 +53,10 @@ def verdict(group: RecordGroup) -> str:
     elif not rivals:
         said = [f"nothing to compare: no system beside {BASELINE} can be judged"]
     elif all(row.ratio is None for row in (*sound, *([baseline] if baseline else []))):
-        said = [_no_baseline(baseline), *_fastest(sound, 0.0)]
+        why = "took no part" if baseline is None else "was not timed"
+        if baseline is not None and baseline.status is not Status.OK:
+            why = f"ended {failure(baseline).rstrip('.')}"
+        said = [f"nothing can be said beside {BASELINE}, which {why}", *_fastest(sound, 0.0)]
     else:
         said = _beside(group, sound, baseline)
     return sentence([*said, *strayed.values(), *never(row for row in rows if row.status is Status.WRONG_ANSWER)])
@@ -77,13 +80,6 @@ def never(wrong: Iterable[Row]) -> list[str]:
     """A clause on systems that gave wrong answers."""
     names = list(dict.fromkeys(row.system for row in wrong))
     return [f"do not use {listed(names)}: wrong answers"] if names else []
-
-
-def _no_baseline(baseline: Row | None) -> str:
-    why = "took no part" if baseline is None else "was not timed"
-    if baseline is not None and baseline.status is not Status.OK:
-        why = f"ended {failure(baseline).rstrip('.')}"
-    return f"nothing can be said beside {BASELINE}, which {why}"
 
 
 def _beside(group: RecordGroup, rows: Sequence[Row], baseline: Row | None) -> list[str]:
@@ -123,7 +119,7 @@ def _beside(group: RecordGroup, rows: Sequence[Row], baseline: Row | None) -> li
 
 def _change(row: Row) -> tuple[int, int]:
     """Least and largest gain of a system beside the baseline, in per cent, rounded outward; costs are below 0."""
-    speed = None if row.ratio is None else widened(row.ratio, row.noise or 0.0)
+    speed = row.ratio and widened(row.ratio, row.noise or 0.0)
     if speed is None or speed.low is None or speed.high is None:
         return 0, 0
     return -_up(1 - speed.low), _up(speed.high - 1)

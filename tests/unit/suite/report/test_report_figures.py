@@ -7,7 +7,7 @@ import pytest
 from suite.records.record import Status
 from suite.report.figures import figures
 from suite.report.panels import round_ticks
-from suite.report.publish import paper_sheet, write_figures
+from suite.report.publish import publish, sheets
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.figure_scenes import (
@@ -109,13 +109,14 @@ def test_rows_on_a_drive_have_a_figure_of_their_own_and_no_place_among_others():
     ]
     assert points[OURS][1][2:] == pytest.approx((0.95 * 0.9755, 0.95 * 1.0252), rel=1e-3)
     assert len(points["rocksdb_table"]) == 2
-    assert paper_sheet(given.groups).tables == ()
+    assert [sheet.name for sheet in sheets(given.groups)] == ["comparison"]
 
 
 def test_files_repeat_whatever_the_order_of_records_and_name_no_date_or_tool(tmp_path):
     records, more = fabricate.gpu_run(), {"simulations": (simulation(),)}
-    first = write_figures(source(records, **more), tmp_path / "first")
-    second = write_figures(source(fabricate.shuffled(records, seed=5), **more), tmp_path / "second")
+    again = fabricate.shuffled(records, seed=5)
+    made = (publish(source(records, **more), tmp_path / "first"), publish(source(again, **more), tmp_path / "second"))
+    first, second = ([path for path in files if path.suffix == ".svg"] for files in made)
     assert [path.name for path in first] == [path.name for path in second]
     referred = []
     for one, other in zip(first, second, strict=True):

@@ -21,7 +21,7 @@ def test_counters_are_the_same_in_one_pass_and_in_several(monkeypatch: pytest.Mo
     found, told = [], []
     for memory_bytes in (command.MEMORY_BYTES, 50 * trace.rows, 1):  # all cells at once, two, one
         monkeypatch.setattr(command, "MEMORY_BYTES", memory_bytes)
-        outcomes = command.run_cells(cells, trace=trace, span=SPAN, row=ROW, on_batches=told.append)
+        outcomes = command.run_cells(cells, trace=trace, span=SPAN, row=ROW, shown=lambda *said: told.append(said[1]))
         found.append({str(cell.policy): outcome.traffic for cell, outcome in outcomes})
         assert told == sorted(told)
         assert told[-1] == len(cells) * SPAN.stop
