@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from suite.records.record import Record, Status
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record
-from tests.unit.suite.report.figure_scenes import sweep
+from tests.unit.suite.report.report_scenes import sweep
 
 MARKUP = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script><script>alert(2)</script><!--"

@@ -13,10 +13,27 @@ from suite.records.groups import group_records
 from suite.records.record import Record, Verification
 from suite.report.publish import Source
 from suite.tables.sheet import ResultTable, Sheet
+from tests.unit.suite import fabricate
 
 
 def source(records: Iterable[Record], **more: Any) -> Source:
     return Source(groups=tuple(group_records(records)), **more)
+
+
+def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
+    """A cache at two sizes that costs 20 and 10 %, a table on the host, and the baseline with an A/A ratio of 1.04."""
+    records = []
+    for ratio, speed in ((0.01, 0.8), (0.05, 0.9)):
+        setting = {"workload": workload, "cache_ratio": ratio, "device": device}
+        for name, share, anatomy in (
+            ("full_gpu", 1.04, {"device/rows": 10 * fabricate.GB}),
+            ("cache", speed, {"device/rows": int(ratio * fabricate.GB), "device/index": fabricate.GB // 1000}),
+            ("torchrec_uvm", 0.5, {"host/rows": fabricate.GB}),
+            ("no_embeddings", 2, {}),
+        ):
+            speeds = [share * fabricate.BASELINE] * 3
+            records += fabricate.rounds(name, speeds, setting=setting, noise=noise, anatomy=anatomy)
+    return records
 
 
 def unverified(records: Iterable[Record]) -> list[Record]:

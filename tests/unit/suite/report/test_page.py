@@ -13,7 +13,7 @@ from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.report.publish import Source, page, sheets
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records
-from tests.unit.suite.fabricate import cpu_run, gpu_run, shuffled
+from tests.unit.suite.fabricate import cpu_run, gpu_run
 
 SVG = (
     '<?xml version="1.0"?><!DOCTYPE svg><svg><defs><clipPath id="clip"/></defs>'
@@ -52,11 +52,6 @@ def test_page_is_well_formed_and_every_id_is_its_own() -> None:
     found = Elements(made(fabricated_records(), throughput_by_bytes=SVG, miss_ratio=SVG))
     assert found.open == []
     assert len(found.ids) == len(set(found.ids))
-
-
-def test_same_records_in_any_order_give_the_same_page() -> None:
-    records = [*gpu_run(), *cpu_run()]
-    assert made(records) == made(shuffled(records, 3))
 
 
 def test_every_cell_of_every_sheet_is_on_the_page_with_the_number_it_sorts_by() -> None:

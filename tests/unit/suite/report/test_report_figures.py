@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from matplotlib.container import ErrorbarContainer
 
 from suite.records.record import Status
 from suite.report.figures import figures
 from suite.report.panels import round_ticks
 from suite.report.publish import publish, sheets
+from suite.simulate.results import Simulation
 from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
-from tests.unit.suite.report.figure_scenes import (
-    CPU,
-    GB,
-    axes_of,
-    drawn_points,
-    line,
-    simulation,
-    sweep,
-)
-from tests.unit.suite.report.report_scenes import source
+from tests.unit.suite.fabricate import GB
+from tests.unit.suite.report.report_scenes import source, sweep
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest
+
+CPU = {"device": "cpu", "max_rows": 1_000_000, "cache_ratio": None}
+REPLAYED = Path(__file__).resolve().parents[4] / "results" / "simulate" / "epoch" / "simulation.json"
+
+
+def simulation(**changes):
+    return Simulation.model_validate_json(REPLAYED.read_text()).model_copy(update=changes)
+
+
+def axes_of(figure, title):
+    return next(axes for axes in figure.axes if axes.get_title().startswith(title) and axes.get_visible())
+
+
+def line(axes, label):
+    return next(one for one in axes.lines if one.get_label() == label)
+
+
+def drawn_points(axes):
+    """Place, ratio and interval of every point, by label."""
+    found = {}
+    for container in axes.containers:
+        assert isinstance(container, ErrorbarContainer)
+        bars = container.lines[2][0].get_segments()
+        found[container.get_label()] = [
+            (x, y, low, high) for x, y, ((_, low), (_, high)) in zip(*container.lines[0].get_data(), bars, strict=True)
+        ]
+    return found
 
 
 def test_every_system_has_a_line_over_its_sizes_with_intervals_beside_the_noise_band():
@@ -69,17 +92,17 @@ def test_who_failed_or_was_not_timed_has_no_point():
 
 
 def test_miss_curves_hold_the_simulated_rates_and_say_so():
-    given = source([], simulations=(simulation(complete=False),))
-    drawn = figures(given)
+    replayed = simulation(complete=False)
+    drawn = figures(source([], simulations=(replayed,)))
     assert list(drawn) == ["miss_ratio"]
     figure = drawn["miss_ratio"]
     assert "simulated" in figure.get_suptitle()
     assert "interrupted" in figure.axes[0].get_title()
     axes = axes_of(figure, "criteo_kaggle")
-    for label, policy in (("freq_cache[policy=lru]", "freq_cache[policy=lru]"), ("belady, the optimum", "belady")):
-        rows = [row for row in given.simulations[0].rows if row.policy == policy and row.traffic is not None]
-        assert line(axes, label).get_xdata() == pytest.approx([100 * row.cache_ratio for row in rows])
-        assert line(axes, label).get_ydata() == pytest.approx([row.traffic.unique_misses / 10 for row in rows])
+    for label, policy in (("freq_cache[policy=lfu]", "freq_cache[policy=lfu]"), ("belady, the optimum", "belady")):
+        rows = [row for row in replayed.rows if row.policy == policy]
+        assert line(axes, label).get_xdata() == pytest.approx([100 * row.cache_ratio for row in rows], rel=1e-4)
+        assert line(axes, label).get_ydata() == pytest.approx([100 - 100 * row.traffic.hit_rate for row in rows])
     assert line(axes, "belady, the optimum").get_color() == "#000000"
 
 
@@ -89,8 +112,7 @@ def test_figures_without_data_are_left_out():
     assert figures(source([])) == {}
     resident = fabricate.rounds("torchrec_uvm", [1e5], setting=CPU, offloads=False, baseline=None)
     assert figures(source(resident)) == {}
-    nothing = simulation().model_copy(update={"rows": ()})
-    assert "miss_ratio" not in figures(source(resident, simulations=(nothing,)))
+    assert "miss_ratio" not in figures(source(resident, simulations=(simulation(rows=()),)))
 
 
 def test_rows_on_a_drive_have_a_figure_of_their_own_and_no_place_among_others():
@@ -113,15 +135,13 @@ def test_rows_on_a_drive_have_a_figure_of_their_own_and_no_place_among_others():
 
 
 def test_files_repeat_whatever_the_order_of_records_and_name_no_date_or_tool(tmp_path):
-    records, more = fabricate.gpu_run(), {"simulations": (simulation(),)}
-    again = fabricate.shuffled(records, seed=5)
-    made = (publish(source(records, **more), tmp_path / "first"), publish(source(again, **more), tmp_path / "second"))
-    first, second = ([path for path in files if path.suffix == ".svg"] for files in made)
+    records, more = [*fabricate.gpu_run(), *fabricate.cpu_run()], {"simulations": (simulation(),)}
+    first = publish(source(records, **more), tmp_path / "first")
+    second = publish(source(fabricate.shuffled(records, seed=5), **more), tmp_path / "second")
     assert [path.name for path in first] == [path.name for path in second]
+    assert [one.read_bytes() for one in first] == [other.read_bytes() for other in second]
     referred = []
-    for one, other in zip(first, second, strict=True):
-        text = one.read_text(encoding="utf-8")
-        assert text == other.read_text(encoding="utf-8")
+    for text in (path.read_text(encoding="utf-8") for path in first if path.suffix == ".svg"):
         assert ">freq_cache[" in text or ">fbgemm_uvm_caching[" in text
         assert "<dc:date>" not in text and "Matplotlib" not in text
         referred.append({part.split(")")[0] for part in text.split("url(#")[1:]})

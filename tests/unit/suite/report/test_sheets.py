@@ -69,22 +69,12 @@ def test_two_machines_never_share_a_block_and_no_two_headings_are_the_same(name)
 
 def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
     sheet = made(rounds("full_gpu", [BASELINE] * 3, noise=0.001, offloads=False))["paper"]
-    block = only_table(sheet)
-    ours, colossal, _ = lines_of(block)
-    assert float(ours.pop("it/s")) == 100
-    assert ours == {
-        "system": "full_gpu",
-        "AUROC": "0.791",
-        "accuracy": "0.783",
-        "epoch time": "~24.0s",
-        "GPU GB allocated": "1.25",
-        "GPU GB reserved": "2.00",
-        "CPU GB": "18.50",
-        "row is": "measured",
-        "hardware": "NVIDIA H100 80GB HBM3",
-        "batch": "16,384",
-        "cache ratio or budget": "1 %",
-    }
+    ours, colossal, _ = lines_of(only_table(sheet))
+    assert [*ours] == [
+        *("system", "AUROC", "accuracy", "it/s", "epoch time", "GPU GB allocated", "GPU GB reserved", "CPU GB"),
+        *("row is", "hardware", "batch", "cache ratio or budget"),
+    ]
+    assert [ours[name] for name in ("row is", "hardware")] == ["measured", "NVIDIA H100 80GB HBM3"]
     assert (colossal["row is"], colossal["batch"]) == ("published", "16,384")
     assert colossal["hardware"] == "NVIDIA A100 80 GB; AMD EPYC 7543, 32 cores; 512 GB"
     assert set(sheet.frame["kind"]) == {"measured", "published"}

@@ -41,7 +41,7 @@ def bitonic_sort(keys: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 class BruteForceCache:
-    """Counters: those of `get_uvm_cache_stats` in their order, the miss counter, and rows moved by kernel."""
+    """Counts what each kernel moves, and what `get_uvm_cache_stats` and the miss counter have."""
 
     def __init__(self, *, sets: int, policy: str, locks_lines: bool = False) -> None:
         self.policy = policy
@@ -51,10 +51,7 @@ class BruteForceCache:
         self.locks = [[0] * WARP for _ in range(sets)]
         self.frequency: Counter[int] = Counter()
         self.timestep = 1
-        self.stats = [0] * 6
-        self.miss_counter = [0, 0]
         self.moved: Counter[str] = Counter()
-        self.lookup_misses = 0
         self.prefetched: list[tuple[list[int], list[tuple[int, int] | None]]] = []
 
     def location(self, row: int) -> tuple[int, int] | None:
@@ -67,20 +64,19 @@ class BruteForceCache:
         self.timestep += 1
         if ids:
             absent = {row for row in ids if self.location(row) is None}
-            self.miss_counter[0] += bool(absent)
-            self.miss_counter[1] += len(absent)
-            self.lookup_misses += sum(row in absent for row in ids)
+            self.moved["calls"] += 1
+            self.moved["calls with misses"] += bool(absent)
+            self.moved["unique misses"] += len(absent)
+            self.moved["lookup misses"] += sum(row in absent for row in ids)
             self.populate(ids)
         locations = [self.location(row) for row in ids]
-        self.stats[5] += locations.count(None)
         self.prefetched.append((ids, locations))
 
     def populate(self, ids: list[int]) -> None:
-        unique = sorted(set(ids))
         if self.policy == "lfu":
             self.frequency.update(ids)
         by_set = defaultdict(list)
-        for row in unique:
+        for row in sorted(set(ids)):
             found = self.location(row)
             if found is None:
                 by_set[murmur_set(row, len(self.state))].append(row)
@@ -91,11 +87,6 @@ class BruteForceCache:
         insert = self.insert_lru if self.policy == "lru" else self.insert_lfu
         for chosen, newcomers in by_set.items():
             insert(chosen, newcomers)
-        if self.policy == "lru":
-            self.stats[0] += 1
-            self.stats[1] += len(ids)
-            self.stats[2] += len(unique)
-            self.stats[3] += sum(map(len, by_set.values()))
 
     def insert_lru(self, chosen: int, newcomers: list[int]) -> None:
         times, ways = bitonic_sort(self.stamps[chosen])
@@ -109,7 +100,6 @@ class BruteForceCache:
             self.stamps[chosen][ways[turn]] = self.timestep
             self.locks[chosen][ways[turn]] += self.locks_lines
             inserted += 1
-        self.stats[4] += len(newcomers) - inserted
 
     def insert_lfu(self, chosen: int, newcomers: list[int]) -> None:
         costs = [-1 if row is None else self.frequency[row] for row in self.state[chosen]]

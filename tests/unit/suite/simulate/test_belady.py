@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, setting
 
-from suite.simulate.models.belady import BeladyModel, CompulsoryModel, next_uses
+from suite.simulate.models.belady import BeladyModel, CompulsoryModel
 from suite.simulate.models.model import Tally, replay
 from suite.simulate.trace import replayed
 from systems.freq_cache.cache.policy import level_of
@@ -80,19 +80,3 @@ def test_only_first_uses_are_compulsory() -> None:
     cold, frequent = (replay(CompulsoryModel(setting(trace, 2, 1), {"warm": warm})) for warm in ("off", "frequent"))
     assert (cold.unique_misses, cold.lookup_misses, cold.rows_written_back) == (3, 4, 0)
     assert frequent.unique_misses == 2  # rows 4 and 5 are the most frequent
-
-
-@SETTINGS
-@given(batches=batches_of(20, most=12, longest=10))
-def test_next_uses_are_those_found_by_searching(batches: list[list[int]]) -> None:
-    trace = RowTrace(20, batches)
-    stop = trace.length
-    uses = next_uses(trace, stop)
-
-    def search(row: int, start: int) -> int:
-        return next((n for n in range(start, stop) if row in batches[n]), stop)
-
-    assert uses.first.tolist() == [search(row, 0) for row in range(20)]
-    for batch in replayed(trace, 0, stop):
-        expected = [search(row, batch.number + 1) for row in batch.unique[0].tolist()]
-        assert uses.of[batch.number].tolist() == expected

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from listed_traces import skewed_trace
-from test_curves import least_recent
 from torchrec import EmbeddingBagConfig
 
 from suite.simulate.curves import Curve, SlotSplit, divide_greedily, miss_curves, split_slots
-from suite.simulate.models.model import Span
+from suite.simulate.models.lru import LruModel
+from suite.simulate.models.model import Setting, Span, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 
@@ -51,6 +51,10 @@ def test_no_division_of_convex_curves_misses_less(made, more):
     assert missed(tables, division) == fewest_misses(tables, slots)
 
 
+def misses_of(trace, slots, span):
+    return replay(LruModel(Setting(trace=trace, span=span, slots=slots), {})).unique_misses
+
+
 def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     trace = skewed_trace(tables=[2_000, 30, 6_000, 700], batches=30, samples=150)
     span = Span(counted_from=12, stop=30)
@@ -58,9 +62,9 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     split = split_slots(curves, 900)
     assert sum(split.cache_rows.values()) == 900
     for table, (slots, misses) in enumerate(zip(split.cache_rows.values(), split.misses, strict=True)):
-        assert least_recent(trace.only(table), slots, span)[0] == misses
+        assert misses_of(trace.only(table), slots, span) == misses
         assert slots >= curves.tables[table].largest_batch
-    assert least_recent(trace, 900, span)[0] == split.shared_misses
+    assert misses_of(trace, 900, span) == split.shared_misses
 
 
 def split_of(own, shared):
