@@ -12,35 +12,10 @@ import typer
 from suite.records.command_line import FAILED, INTERRUPTED, BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
 from suite.records.scales import SCALES
-from suite.simulate import results
+from suite.simulate import options, results
 from suite.simulate.models.model import CannotReplay, Replay, RowBytes, Setting, Span
 from suite.simulate.models.registry import build, load, parse_policies
-from suite.simulate.options import (
-    RATIO_POINTS,
-    BatchesOption,
-    BatchSizeOption,
-    DataDirOption,
-    JsonOption,
-    OutOption,
-    SeedOption,
-    TraceOption,
-    WarmupOption,
-    WorkloadOption,
-    check_output,
-    open_trace,
-    parse_ratios,
-    slots_of,
-    span_of,
-)
-from suite.simulate.results import (
-    Configuration,
-    LeastTraffic,
-    Outcome,
-    SimulatedRow,
-    SimulatedTraffic,
-    Simulation,
-    Stream,
-)
+from suite.simulate.results import LeastTraffic, Outcome, SimulatedRow, SimulatedTraffic
 from suite.simulate.trace import Trace, replayed
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
@@ -61,14 +36,14 @@ class SimulatedCell:
 
 def simulate_command(
     *,
-    workload: WorkloadOption = "criteo_kaggle",
+    workload: options.WorkloadOption = "criteo_kaggle",
     scale: Annotated[
         ScaleName, typer.Option(help="Table sizes of synthetic streams; batch size, ratio and dim by default")
     ] = ScaleName.FULL,
-    data_dir: DataDirOption = None,
-    trace: TraceOption = None,
-    batch_size: BatchSizeOption = None,
-    seed: SeedOption = 0,
+    data_dir: options.DataDirOption = None,
+    trace: options.TraceOption = None,
+    batch_size: options.BatchSizeOption = None,
+    seed: options.SeedOption = 0,
     policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],uvm")] = "all",
     cache_ratio: Annotated[
         str | None,
@@ -76,10 +51,10 @@ def simulate_command(
     ] = None,
     points: Annotated[
         int, typer.Option(min=2, help="Sizes from one end of --cache-ratio A:B to the other")
-    ] = RATIO_POINTS,
-    batches: BatchesOption = None,
+    ] = options.RATIO_POINTS,
+    batches: options.BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
-    warmup: WarmupOption = None,
+    warmup: options.WarmupOption = None,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
     ] = 0.1,
@@ -88,8 +63,8 @@ def simulate_command(
         typer.Option(metavar="<name>", help=f"Whose state moves with a row: {', '.join(OptimizerKind)}"),
     ] = OptimizerKind.SGD,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
-    out: OutOption = None,
-    as_json: JsonOption = False,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.
 
@@ -107,14 +82,15 @@ def simulate_command(
     """
     with errors_told() as errors:
         variants = parse_policies(policies)
-        ratios = parse_ratios(str(SCALES[scale].cache_ratio) if cache_ratio is None else cache_ratio, points=points)
+        usual = str(SCALES[scale].cache_ratio)
+        ratios = options.parse_ratios(usual if cache_ratio is None else cache_ratio, points=points)
         dim = SCALES[scale].embedding_dim if embedding_dim is None else embedding_dim
         if dim < 4 or dim % 4:
             raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4, from 4 on")
         row = RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
         if out is not None:
-            check_output(out)
-        opened = open_trace(
+            options.check_output(out)
+        opened = options.open_trace(
             workload=workload,
             scale=scale.value,
             data_dir=data_dir,
@@ -123,14 +99,14 @@ def simulate_command(
             seed=seed,
             frequency_prefix=frequency_prefix,
         )
-        span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
-        slots = [(ratio, slots_of(opened.rows, ratio)) for ratio in ratios]
+        span = options.span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
+        slots = [(ratio, options.slots_of(opened.rows, ratio)) for ratio in ratios]
         cells = [(SimulatedCell(policy=policy, slots=many), ratio) for ratio, many in slots for policy in variants]
         with Shown() as shown:
             wanted = [cell for cell, _ in cells]
             found, complete = _replayed(wanted, opened, span=span, row=row, shown=shown)
-        simulation = Simulation(
-            stream=Stream(
+        simulation = results.Simulation(
+            stream=results.Stream(
                 name=opened.name,
                 workload=None if trace is not None else workload,
                 trace_file=None if trace is None else str(trace),
@@ -143,7 +119,7 @@ def simulate_command(
                 rows=opened.rows,
                 batches=opened.length,
             ),
-            configuration=Configuration(
+            configuration=results.Configuration(
                 policies=tuple(map(str, variants)),
                 cache_ratios=ratios,
                 warmup_batches=span.counted_from,

@@ -15,22 +15,8 @@ from rich.console import Console
 from suite.records.command_line import BadOption, ScaleName, ShownConsole, errors_told
 from suite.records.environment import capture
 from suite.records.store import write_atomically
+from suite.simulate import options
 from suite.simulate.curves import Curve, Curves, SlotSplit, miss_curves, split_slots
-from suite.simulate.options import (
-    BatchesOption,
-    BatchSizeOption,
-    DataDirOption,
-    JsonOption,
-    OutOption,
-    SeedOption,
-    TraceOption,
-    WarmupOption,
-    WorkloadOption,
-    check_output,
-    open_trace,
-    parse_slots,
-    span_of,
-)
 from suite.simulate.planner_inputs import planner_inputs
 from suite.tables.formatting import amount
 from suite.tables.sheet import csv_text
@@ -45,16 +31,16 @@ _LEGEND = "*: the largest batch does not fit, the cache misses more than this."
 
 def curves_command(
     *,
-    workload: WorkloadOption = "criteo_kaggle",
+    workload: options.WorkloadOption = "criteo_kaggle",
     scale: Annotated[
         ScaleName, typer.Option(help="Table sizes of synthetic streams; batch size by default")
     ] = ScaleName.FULL,
-    data_dir: DataDirOption = None,
-    trace: TraceOption = None,
-    batch_size: BatchSizeOption = None,
-    seed: SeedOption = 0,
-    batches: BatchesOption = None,
-    warmup: WarmupOption = None,
+    data_dir: options.DataDirOption = None,
+    trace: options.TraceOption = None,
+    batch_size: options.BatchSizeOption = None,
+    seed: options.SeedOption = 0,
+    batches: options.BatchesOption = None,
+    warmup: options.WarmupOption = None,
     per_table: Annotated[bool, typer.Option("--per-table", help="A curve of each table as well")] = False,
     split: Annotated[
         str | None, typer.Option(help="Divide so many slots, or such a share of the rows (0.01), among the tables")
@@ -65,8 +51,8 @@ def curves_command(
     prefetch: Annotated[
         bool, typer.Option("--prefetch", help="With --torchrec: training prefetches, a cache holds two batches")
     ] = False,
-    out: OutOption = None,
-    as_json: JsonOption = False,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Misses of an LRU cache at every size at once, and how to divide slots among tables.
 
@@ -85,14 +71,14 @@ def curves_command(
         if torchrec is None and prefetch:
             raise BadOption("--prefetch says what --torchrec writes: give --torchrec too")
         if out is not None:
-            check_output(out)
+            options.check_output(out)
         if torchrec is not None:
-            check_output(torchrec.parent, flag="--torchrec")
-        opened = open_trace(
+            options.check_output(torchrec.parent, flag="--torchrec")
+        opened = options.open_trace(
             workload=workload, scale=scale.value, data_dir=data_dir, trace=trace, batch_size=batch_size, seed=seed
         )
-        slots = None if split is None else parse_slots(split, rows=opened.rows)
-        span = span_of(opened, batches=batches, warmup=warmup)
+        slots = None if split is None else options.parse_slots(split, rows=opened.rows)
+        span = options.span_of(opened, batches=batches, warmup=warmup)
         with Shown() as shown:
             by_table = per_table or slots is not None or torchrec is not None
             curves = miss_curves(opened, span, per_table=by_table, progress=partial(shown, "batches"))

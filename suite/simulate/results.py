@@ -1,7 +1,7 @@
 """The record of a simulation, with a row per policy and cache size; as files, and in a terminal of any width."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -202,10 +202,13 @@ _COUNTS: tuple[tuple[str, Value], ...] = (
 
 
 def show(simulation: Simulation, console: Console) -> None:
-    """Print what was replayed, a line per policy, what could not run, and the legend."""
-    for line in _heading(simulation):
-        print_line(console, line)
-    how = simulation.configuration
+    """Print what was replayed, a line per policy, the sizes at which one could not run and why, and the legend."""
+    stream, how = simulation.stream, simulation.configuration
+    tables = f"{len(stream.tables)} {'table' if len(stream.tables) == 1 else 'tables'}"
+    row = f"batch {stream.batch_size:,}, {how.optimizer}, dim {how.embedding_dim}"
+    print_line(console, f"{stream.name}: {tables}, {stream.rows:,} rows, {row}")
+    counted = f"{how.counted_batches:,} batches counted after {how.warmup_batches:,} of warm-up"
+    print_line(console, f"{counted}, of {stream.batches:,}\n")
     columns = (*_RATES, *(_COUNTS if len(how.cache_ratios) <= DETAILED_SIZES else ()))
     found = {(row.policy, row.cache_ratio): row for row in simulation.rows}
     lines = [
@@ -216,7 +219,11 @@ def show(simulation: Simulation, console: Console) -> None:
     first_bound = [number for number, line in enumerate(lines) if line[0].split("[")[0] in BOUNDS][:1]
     print_table(console, ["policy", *heads], lines, sections=first_bound)
     for policy in how.policies:
-        _show_refusals(console, [row for row in simulation.rows if row.policy == policy and row.status != "ok"])
+        refused = [row for row in simulation.rows if row.policy == policy and row.status != "ok"]
+        if refused:
+            sizes, last = ", ".join(_percent(row.cache_ratio) for row in refused), refused[-1]
+            verb, style = ("failed", "red") if last.status == "failed" else ("cannot run", "")
+            print_line(console, f"{policy} {verb} at {sizes} %: {last.reason}", style=style)
     for note in _notes(simulation):
         print_line(console, note)
     if not simulation.complete:
@@ -226,27 +233,6 @@ def show(simulation: Simulation, console: Console) -> None:
 
 def _cell(row: SimulatedRow | None, value: Value) -> str:
     return MISSING if row is None or row.traffic is None else value(row, row.traffic)
-
-
-def _heading(simulation: Simulation) -> list[str]:
-    stream, how = simulation.stream, simulation.configuration
-    tables = len(stream.tables)
-    return [
-        f"{stream.name}: {tables} {'table' if tables == 1 else 'tables'}, {stream.rows:,} rows, "
-        f"batch {stream.batch_size:,}, {how.optimizer}, dim {how.embedding_dim}",
-        f"{how.counted_batches:,} batches counted after {how.warmup_batches:,} of warm-up, of {stream.batches:,}",
-        "",
-    ]
-
-
-def _show_refusals(console: Console, rows: Sequence[SimulatedRow]) -> None:
-    """Print the sizes at which a policy did not run, with the reason at the largest."""
-    if not rows:
-        return
-    last = rows[-1]
-    how, style = ("failed", "red") if last.status == "failed" else ("cannot run", "")
-    sizes = ", ".join(_percent(row.cache_ratio) for row in rows)
-    print_line(console, f"{last.policy} {how} at {sizes} %: {last.reason}", style=style)
 
 
 def _notes(simulation: Simulation) -> Iterator[str]:

@@ -51,7 +51,7 @@ class BeladyModel(CacheModel):
 
     No row needs a queue: those next used by the same batch are equally good, so a count by next use tells how many
     leave, and a row is still there if fewer left than joined before it. Memory: 8 B per row of the tables with the
-    finding of distinct rows, `NextUses`, with a warm start 4 B for levels, and 32 B per batch; nothing per slot.
+    finding of distinct rows, `next_uses`, with a warm start 4 B for levels, and 32 B per batch; nothing per slot.
     """
 
     variants = {"bypass": ("off", "on"), "warm": ("frequent", "off")}
@@ -59,7 +59,7 @@ class BeladyModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         span, rows = setting.span, setting.trace.rows
-        self._uses = next_uses(setting.trace, span.stop)
+        first, self._uses = next_uses(setting.trace, span.stop)
         level, bar = _start_rows(setting, parameters["warm"])
         started, joined, left = np.zeros((3, span.stop + 1), np.int64)
         ticket, state = np.full(rows, -1, np.int32), np.zeros(2, np.int64)
@@ -68,12 +68,12 @@ class BeladyModel(CacheModel):
             ticket, level, bar, started, joined, left, state, span.counted_from, self.slots, bypass=bypass
         )
         if level.size:
-            _start(self._cache, self._uses.first, setting.slots)
+            _start(self._cache, first, setting.slots)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
         missed = np.empty(rows.size, np.bool_)
-        back = _turn(self._cache, rows, self._uses.of[batch.number], batch.number, missed)
+        back = _turn(self._cache, rows, self._uses[batch.number], batch.number, missed)
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
@@ -117,23 +117,16 @@ Uses = NDArray[np.unsignedinteger]
 """Numbers of batches: uint16 where they fit, else uint32."""
 
 
-class NextUses(NamedTuple):
-    """Next uses of the rows of the batches of a trace.
+@lru_cache(maxsize=1)  # the same at every size of a cache
+def next_uses(trace: Trace, stop: int) -> tuple[Uses, list[Uses]]:
+    """The next uses of rows in batches 0 to `stop`, which stands for never; the trace is read once, backwards.
 
     Memory: 2 B per row of the tables and per distinct row of each batch; 4 B from 65,536 batches on.
 
-    Attributes:
-        first: The batch that uses each row first, `[rows]`.
-        of: By batch, the next uses of its distinct rows, `[u]`, in order of first occurrence.
+    Returns:
+        The batch that uses each row first, `[rows]`; by batch the next uses of its distinct rows, `[u]`, in order of
+        first occurrence.
     """
-
-    first: Uses
-    of: list[Uses]
-
-
-@lru_cache(maxsize=1)  # the same at every size of a cache
-def next_uses(trace: Trace, stop: int) -> NextUses:
-    """Next uses in batches 0 to `stop`, which stands for never; the trace is read once, backwards."""
     first: Uses = np.full(trace.rows, stop, np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32)
     of = [first] * stop
     distinct = DistinctRows(trace.rows)
@@ -141,7 +134,7 @@ def next_uses(trace: Trace, stop: int) -> NextUses:
         rows, _ = distinct.of(ids)
         of[number] = first[rows]
         first[rows] = number
-    return NextUses(first, of)
+    return first, of
 
 
 class _Cache(NamedTuple):
