@@ -153,7 +153,7 @@ def replayed(ratio: float, held: Callable[[float], Held]) -> dict[str, Any]:
 def draw(record: dict[str, Any], path: Path) -> None:
     """Misses of a batch over time: a panel for each stream, a line for each policy that stands for others as well."""
     with look("drift board"):
-        figure = Figure(figsize=(9.5, 11), layout="constrained")
+        figure = Figure(figsize=(9.5, 7.5), layout="constrained")
         panels = figure.subplots(-(-len(record["streams"]) // 2), 2).reshape(-1)
         for axes, (name, stream) in zip(panels, record["streams"].items(), strict=False):
             points = np.array(next(iter(stream["misses"].values())))

@@ -130,7 +130,7 @@ def test_bytes_have_the_optimizer_state_in_them(kind: OptimizerKind) -> None:
     assert_simulation_is_training(stream(), {"policy": "lfu", "look_ahead": "2"}, ratio=CROWDED, kind=kind)
 
 
-@pytest.mark.parametrize("workload", [BAGS, stream("avazu@growth", 8)], ids=["bags", "growth"])
+@pytest.mark.parametrize("workload", [BAGS, stream("avazu@drift", 8)], ids=["bags", "drift"])
 def test_streams_of_every_kind_are_counted_alike(workload: SyntheticWorkload) -> None:
     assert_simulation_is_training(workload, {"policy": "lru", "look_ahead": "4"}, ratio=CROWDED)
 

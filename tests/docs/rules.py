@@ -109,7 +109,7 @@ RULES: dict[str, Rule] = {
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
     "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
-    "python -m workloads describe --synthetic criteo_kaggle@growth --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic criteo_kaggle@drift --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic avazu@drift --rows 1000000 --seed 1": Run(swap=ROWS, says="8,192"),
     # simulation
     "python -m suite simulate --workload criteo_kaggle --cache-ratio 0.001:0.5": Run(

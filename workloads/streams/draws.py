@@ -25,9 +25,9 @@ _SQRT2_BITS = 0x3FF6A09E667F3BCD
 _BLOCK = 1024  # numbers that stay in the processor's first cache while a few loops pass over them
 _BAGS = 256
 # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), one round short: 53 even bits are enough here.
-_HASH_SHIFT = np.uint64(30)
-_HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-_RANK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+HASH_SHIFT = np.uint64(30)
+HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,13 +146,6 @@ def to_uniform(words, uniform):
 
 
 @compiled
-def to_power(base, exponent, result):
-    """`power` of every element, all flat."""
-    for i in range(base.size):
-        result[i] = power(base[i], exponent[i])
-
-
-@compiled
 def to_ranks(uniform, starts, tables, ranks):
     """Invert every table's distribution; `tables` is a `RankTables`. See `RankSampler`."""
     first, last = tables.first, tables.last
@@ -177,15 +170,9 @@ def _tail_positions(uniform, low, slope, head_mass, positions):
 @compiled
 def _tail_ranks(positions, inverse_power, shift, first, last, ranks):
     for i in range(ranks.size):
-        ranks[i] = tail_rank(positions[i], inverse_power, shift, first, last)
-
-
-@compiled
-def tail_rank(position, inverse_power, shift, first, last):
-    """The rank at a position between the ends of a law's tail; see `RankLaw.tail_ends`."""
-    rank = np.int64(power(position, inverse_power) - shift)
-    # Rounding at either end of the power may leave the tail by one rank.
-    return min(max(rank, first), last)
+        rank = np.int64(power(positions[i], inverse_power) - shift)
+        # Rounding at either end of the power may leave the tail by one rank.
+        ranks[i] = min(max(rank, first), last)
 
 
 @compiled
@@ -296,6 +283,6 @@ def sum_effects(ranks, offsets, keys, half_rank, total):
 @compiled
 def _to_effects(ranks, key, half_rank, effects):
     for i in range(ranks.size):
-        word = np.uint64(ranks[i]) * _RANK_FACTOR + key
-        word = (word ^ (word >> _HASH_SHIFT)) * _HASH_FACTOR
+        word = np.uint64(ranks[i]) * GOLDEN + key
+        word = (word ^ (word >> HASH_SHIFT)) * HASH_FACTOR
         effects[i] = np.int64(word) * 2.0**-63 / (ranks[i] * (1.0 / half_rank) + 1.0)

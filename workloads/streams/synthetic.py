@@ -27,8 +27,7 @@ from workloads.streams.samples import (
     Samples,
     uniform_words,
 )
-from workloads.streams.track import KEYS, Table, Track
-from workloads.streams.tracks import MOVING_ROWS, split_name
+from workloads.streams.tracks import MOVING_ROWS, Drift, Table, split_name, still_shares
 from workloads.streams.zipf import RankSampler, RankScrambler
 
 BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
@@ -60,7 +59,7 @@ class SyntheticWorkload:
     """
 
     def __init__(
-        self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None = None
+        self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Drift | None = None
     ) -> None:
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}: give at least 1 sample per batch")
@@ -79,13 +78,13 @@ class SyntheticWorkload:
         self._dense = DenseSampler(list(self.profile.dense.values()))
         self._sampler = RankSampler([table.law for table in self.profile.tables.values()])
         self._scrambler = RankScrambler(list(self._rows.values()), generator=self.generator(BIJECTIONS))
-        keys = self.generator(TIMELINE).random_raw((len(rows), KEYS))
-        self._timelines: list[tuple[Track, Table]] = []  # of each table: the track, or one that changes nothing
-        columns = zip(self.profile.tables.values(), keys, schema.categorical, strict=True)
-        for table, words, (_, published) in columns:
-            moves = published >= MOVING_ROWS and table.law.rows > 1
-            own = Table(table.law, int(table.group is not None), words, schema.train_rows)
-            self._timelines.append((track if track and moves else Track(), own))
+        keys = self.generator(TIMELINE).random_raw((len(rows), 2))[:, 0]  # the others are not used
+        self._moving: list[Table | None] = [  # of each table: what its track needs, or None where it keeps still
+            Table(table.law, int(table.group is not None), key, schema.train_rows)
+            if track and published >= MOVING_ROWS and table.law.rows > 1
+            else None
+            for table, key, (_, published) in zip(self.profile.tables.values(), keys, schema.categorical, strict=True)
+        ]
         self._planted = PlantedModel.calibrated(
             self.draw(CALIBRATION, 0, _CALIBRATION_ROWS),
             generator=self.generator(PLANTED),
@@ -146,11 +145,12 @@ class SyntheticWorkload:
         # samples. Beside the result it takes a few chunks of ranks.
         samples = prefix_of(self._schema.train_rows, prefix)
         frequencies: dict[str, Tensor] = {}
-        tables = zip(self.profile.tables.items(), self._schema.bag_lengths, self._timelines, strict=True)
-        for number, ((name, table), length, (track, own)) in enumerate(tables):
+        tables = zip(self.profile.tables.items(), self._schema.bag_lengths, self._moving, strict=True)
+        for number, ((name, table), length, moving) in enumerate(tables):
             accesses = np.empty(self._rows[name], dtype=np.int64)
             draws = np.random.default_rng((self._seed, number, samples))
-            for start, drawn in track.shares(own, samples):
+            chunks = self._track.shares(moving, samples) if self._track and moving else still_shares(table.law)
+            for start, drawn in chunks:
                 shares = drawn * (length - table.forced)
                 if start == 0:
                     shares[0] += table.forced
@@ -204,8 +204,9 @@ class SyntheticWorkload:
         ranks[offsets[:-1].reshape(tables, size)[self._missing(events)]] = 0
         if self._track:
             times = np.repeat(np.tile(self._times(stream, index, size), tables), lengths.reshape(-1))  # of every lookup
-            for (track, table), (start, stop) in zip(self._timelines, itertools.pairwise(starts.tolist()), strict=True):
-                track.identify(table, ranks[start:stop], times[start:stop])
+            for table, (start, stop) in zip(self._moving, itertools.pairwise(starts.tolist()), strict=True):
+                if table:
+                    self._track.identify(table, ranks[start:stop], times[start:stop])
         return Samples(ranks=ranks, lengths=lengths, offsets=offsets, dense=dense, thresholds=uniform[-1])
 
     def _missing(self, events: Floats) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from workloads.streams.draws import ROUNDS, Floats, Ints, Mixers, RankTables, scramble, to_power, to_ranks
+from workloads.streams.draws import ROUNDS, Floats, Ints, Mixers, RankTables, power, scramble, to_ranks
 
 _SINGULAR = 1e-6
 
@@ -46,9 +46,8 @@ class RankLaw:
     @property
     def tail_ends(self) -> tuple[float, float]:
         """`(rank + shift) ** power` at the first rank of the tail and behind the last, the same on every machine."""
-        ends = np.empty(2)
-        to_power(np.array([len(self.head), self.rows]) + self.shift, np.full(2, self.power), ends)
-        return float(ends[0]), float(ends[1])
+        first, last = (power(float(rank + self.shift), self.power) for rank in (len(self.head), self.rows))
+        return float(first), float(last)
 
     def resized(self, rows: int) -> Self:
         """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks."""

@@ -124,9 +124,9 @@ def test_two_datasets_in_one_directory_are_named(folder, tmp_path):
 
 
 def test_synthetic_stream_is_described_as_its_seed_draws_it():
-    found = described("--synthetic", "avazu@growth", "--rows", 3000, "--seed", 1)
+    found = described("--synthetic", "avazu@drift", "--rows", 3000, "--seed", 1)
     assert [split["rows_read"] for split in found["splits"]] == [READ_ROWS] * 3
-    batch = SyntheticWorkload.create("avazu@growth", batch_size=READ_ROWS, seed=1).batch(0)
+    batch = SyntheticWorkload.create("avazu@drift", batch_size=READ_ROWS, seed=1).batch(0)
     for table in found["tables"][1:]:
         ids = batch.features[table["table"]].values()
         assert (table["accesses"], table["distinct"]) == (len(ids), len(ids.unique()))

@@ -84,7 +84,7 @@ def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message)
         ("zzz", "--workloads: unknown workload 'zzz': known: criteo_kaggle"),
         (" , ", "--workloads: none named: give all, or some of"),
         ("avzu@drift", "--workloads: unknown workload 'avzu': did you mean avazu"),
-        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of drift, growth"),
+        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of drift, or"),
     ],
 )
 def test_unknown_workload_suggests_near_ones(text, message):

@@ -142,7 +142,7 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
 # Scale
 
 
-@pytest.mark.parametrize("workload", [*SCHEMAS, "avazu@drift", "mlperf_dlrm_v2@growth"])
+@pytest.mark.parametrize("workload", [*SCHEMAS, "avazu@drift", "mlperf_dlrm_v2@drift"])
 def test_gpu_is_full_where_the_host_holds_all_rows_and_else_says_what_that_takes(workload):
     asked = {"workloads": workload, "device": "cuda", "scale": None}
     needed = int(SCHEMAS[workload.partition("@")[0]].table_rows * 128 * 4 * 1.25)

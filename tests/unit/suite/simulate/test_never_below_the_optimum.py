@@ -49,7 +49,7 @@ def test_no_policy_misses_fewer_than_belady_with_as_many_slots(
 
 @pytest.mark.parametrize("look_ahead", ["2", "16"])
 def test_nor_does_cdlrm_whose_caches_need_larger_tables(look_ahead: str) -> None:
-    trace = open_trace(workload="criteo_kaggle@growth", scale="smoke", batch_size=64)
+    trace = open_trace(workload="criteo_kaggle@drift", scale="smoke", batch_size=64)
     for slots in (trace.rows // 10, trace.rows // 3):
         policy = Variant("cdlrm", (("look_ahead", look_ahead),))
         assert_not_below(policy, Setting(trace=trace, span=Span(counted_from=5, stop=40), slots=slots))
