@@ -35,7 +35,7 @@ def block_of(raw: RawFormat, rows: int, generator: np.random.Generator) -> pl.Da
             values = pl.Series(ids if column.kind is Kind.CATEGORICAL_INTEGER else ids * np.uint64(2654435761) % 2**32)
         empty = column.kind.dense or column.kind is Kind.CATEGORICAL_HEX
         text = _hex(values) if column.kind is Kind.CATEGORICAL_HEX else values.cast(pl.String)
-        missing = pl.Series(generator.random(rows) < MISSING) if empty and raw.separator == b"\t" else None
+        missing = pl.Series(generator.random(rows) < MISSING) if empty and raw.separator == "\t" else None
         columns[column.name] = text if missing is None else text.set(missing, "")
     return pl.DataFrame(columns)
 
@@ -52,8 +52,8 @@ def write_raw(raw: RawFormat, path: Path, rows: int, *, seed: int, packed: bool)
     generator = np.random.default_rng(seed)
     with gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb") as stream:
         if raw.header:
-            stream.write(raw.separator.join(column.name.encode() for column in raw.columns) + b"\n")
+            stream.write((raw.separator.join(column.name for column in raw.columns) + "\n").encode())
         for start in range(0, rows, BLOCK_ROWS):
             frame = block_of(raw, min(BLOCK_ROWS, rows - start), generator)
-            text = frame.write_csv(include_header=False, separator=raw.separator.decode(), quote_style="never")
+            text = frame.write_csv(include_header=False, separator=raw.separator, quote_style="never")
             stream.write(text.encode())

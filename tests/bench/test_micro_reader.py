@@ -41,14 +41,14 @@ class Text:
         return pl.read_csv(
             self.path,
             has_header=self.raw.header,
-            separator=self.raw.separator.decode(),
+            separator=self.raw.separator,
             quote_char=None,
             schema={column.name: pl.String for column in self.raw.columns},
         )
 
     def side(self, name: str, run: Callable[[], pl.DataFrame]) -> Side:
         return Side(
-            name=f"{name}[{self.raw.dataset}]",
+            name=f"{name}[{self.raw.name}]",
             unit="rows",
             units=self.rows,
             prepare=tuple,

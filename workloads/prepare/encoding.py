@@ -11,15 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.manifest import PARTS, array_file, array_shape
-from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.merging import Stored, column_file
 from workloads.prepare.staging import StagedBlock, staged_blocks
 from workloads.prepare.vocabulary import Vocabulary
-from workloads.prepare.workspace import Job, key_of, step, sync, threads
+from workloads.prepare.workspace import Advance, Job, key_of, step, sync, threads
 from workloads.schema import Split
-
-LAYOUT = 1  # of the marks that say a file is encoded
 
 
 @dataclass(frozen=True)
@@ -100,11 +97,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
                 sync(into.made / array_file(split, part))
         return positives
 
-    positives: dict[str, int] = step(
-        job.work / f"encoded-{key_of(LAYOUT, into.made.name, folder.name, start)}", fill
-    ).note
-    advance(blocks[-1].start + blocks[-1].rows)
-    return positives
+    return step(job.work / f"encoded-{key_of(into.made.name, folder.name, start)}", fill).note
 
 
 def scaled(integers: npt.NDArray[np.generic], *, minimum: int) -> npt.NDArray[np.float32]:

@@ -6,13 +6,12 @@ A dataset of the user's own is described by a TOML file.
 import enum
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic import ConfigDict, Field, Strict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from workloads import DataError
 from workloads.manifest import DATASET_NAME, FileRecord
@@ -65,7 +64,7 @@ _TEXTS = {
 """The text of a kind, in words."""
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RawColumn:
     """A column of raw rows; `rows` are of its table when ids are hashed, as published or as a schema file says."""
 
@@ -74,7 +73,7 @@ class RawColumn:
     rows: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Fractions:
     """Shares of the rows that train and validate, in time order; the rest tests."""
 
@@ -82,25 +81,55 @@ class Fractions:
     validation: float = Field(default=0.05, gt=0, lt=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class RawFormat:
-    """Layout of the raw rows of a dataset.
+    """Layout of the raw rows of a dataset, as a schema file describes it.
 
     Attributes:
         columns: All of them: in file order for text without a header, else found by name, in any order, among others.
         header: Whether the first line of every text file names the columns.
-        quote: One byte around fields that hold the separator, or None where quotes are plain characters.
-        fractions: Split of a dataset that has no published one.
+        quote: The character around fields that hold the separator; empty where quotes are plain characters.
+        split: None for a published split.
         schema_file: The file that describes the dataset; None for a known one.
+
+    Raises:
+        ValueError: a rule beyond the single fields is broken.
     """
 
-    dataset: str
-    columns: tuple[RawColumn, ...]
-    separator: bytes
-    header: bool = False
-    quote: bytes | None = None
-    fractions: Fractions | None = None
+    name: Annotated[str, Field(pattern=DATASET_NAME)]
+    columns: Annotated[tuple[RawColumn, ...], Strict(False)]
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    header: bool = True
+    quote: Annotated[str, Field(max_length=1)] = '"'
+    split: Fractions | None = Fractions()
     schema_file: FileRecord | None = None
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        kinds = [column.kind for column in self.columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        dotted = [column.name for column in self.categorical if "." in column.name]
+        sized = [c.name for c in self.columns if c.rows is not None and not c.kind.categorical]
+        marks = self.separator + self.quote
+        checks = {
+            "a column has no name": "" in names,
+            f"column {', '.join(twice)} is named twice": bool(twice),
+            f"{kinds.count(Kind.LABEL)} columns of kind label, expected one": kinds.count(Kind.LABEL) != 1,
+            f"{kinds.count(Kind.TIME)} columns of kind time, expected at most one": kinds.count(Kind.TIME) > 1,
+            "no dense column: the model needs one": not self.dense,
+            "no categorical column: nothing to embed": not self.categorical,
+            f"column {', '.join(dotted)} has a dot in its name, which torch refuses for a table": bool(dotted),
+            f"column {', '.join(sized)} is no table and cannot have rows": bool(sized),
+            "train and validation leave nothing to test": (
+                self.split is not None and self.split.train + self.split.validation >= 1
+            ),
+            "separator and quote must be two different ASCII characters, no letters, digits, + - . or line ends": (
+                not marks.isascii() or len(set(marks)) < len(marks) or any(c.isalnum() or c in "+-.\r\n" for c in marks)
+            ),
+        }
+        for problem, wrong in checks.items():
+            if wrong:
+                raise ValueError(problem)
 
     @cached_property
     def used(self) -> tuple[RawColumn, ...]:
@@ -131,7 +160,8 @@ class RawFormat:
 def _criteo(schema: DatasetSchema) -> RawFormat:
     integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in schema.dense)
     ids = (RawColumn(name, Kind.CATEGORICAL_HEX, rows) for name, rows in schema.categorical)
-    return RawFormat(schema.name, (RawColumn("label", Kind.LABEL), *integers, *ids), separator=b"\t")
+    columns = (RawColumn("label", Kind.LABEL), *integers, *ids)
+    return RawFormat(schema.name, columns, separator="\t", header=False, quote="", split=None)
 
 
 def _avazu() -> RawFormat:
@@ -142,7 +172,7 @@ def _avazu() -> RawFormat:
         for name, rows in AVAZU.categorical
     )
     integers = (RawColumn(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
-    return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
+    return RawFormat(AVAZU.name, (*first, *ids, *integers), quote="", split=None)
 
 
 FORMATS = {
@@ -190,17 +220,6 @@ def split_rows(
     return splits, f"in time order; {rule}{after}"
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    name: str = Field(pattern=DATASET_NAME)
-    column: list[RawColumn] = Field(min_length=1)
-    separator: str = Field(default=",", min_length=1, max_length=1)
-    header: bool = True
-    quote: str = Field(default='"', max_length=1)
-    split: Fractions = Fractions()
-
-
 def read_schema(path: Path) -> RawFormat:
     """The format that a schema file describes.
 
@@ -208,50 +227,17 @@ def read_schema(path: Path) -> RawFormat:
         DataError: the file cannot be read, is not TOML, or does not describe a dataset.
     """
     try:
-        schema = _Schema.model_validate(tomllib.loads(path.read_bytes().decode()))
+        found = tomllib.loads(path.read_bytes().decode())
+        raw = RawFormat(**found | {"columns": found.pop("column", ()), "schema_file": FileRecord.of(path)})
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a TOML file: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"]) or "the file"
-        raise DataError(f"{path}: {where}: {first['msg']}: put the schema file right") from error
-    problem = _problem(schema)
-    if problem:
-        raise DataError(f"{path}: {problem}: put the schema file right")
-    return RawFormat(
-        dataset=schema.name,
-        columns=tuple(schema.column),
-        separator=schema.separator.encode(),
-        header=schema.header,
-        quote=schema.quote.encode() or None,
-        fractions=schema.split,
-        schema_file=FileRecord.of(path),
-    )
-
-
-def _problem(schema: _Schema) -> str:
-    """The first rule beyond the single fields that a schema breaks; empty if it breaks none."""
-    names = [column.name for column in schema.column]
-    kinds = [column.kind for column in schema.column]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    dotted = [c.name for c in schema.column if c.kind.categorical and "." in c.name]
-    sized = [c.name for c in schema.column if c.rows is not None and not c.kind.categorical]
-    marks = schema.separator + schema.quote
-    checks = {
-        f"the name {schema.name} belongs to a known dataset": schema.name in SCHEMAS,
-        "a column has no name": "" in names,
-        f"column {', '.join(twice)} is named twice": bool(twice),
-        f"{kinds.count(Kind.LABEL)} columns of kind label, expected one": kinds.count(Kind.LABEL) != 1,
-        f"{kinds.count(Kind.TIME)} columns of kind time, expected at most one": kinds.count(Kind.TIME) > 1,
-        "no dense column: the model needs one": not any(kind.dense for kind in kinds),
-        "no categorical column: nothing to embed": not any(kind.categorical for kind in kinds),
-        f"column {', '.join(dotted)} has a dot in its name, which torch refuses for a table": bool(dotted),
-        f"column {', '.join(sized)} is no table and cannot have rows": bool(sized),
-        "train and validation leave nothing to test": schema.split.train + schema.split.validation >= 1,
-        "separator and quote must be two different ASCII characters other than letters, digits, + - . and line ends": (
-            not marks.isascii() or len(set(marks)) < len(marks) or any(c.isalnum() or c in "+-.\r\n" for c in marks)
-        ),
-    }
-    return next((problem for problem, wrong in checks.items() if wrong), "")
+        where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
+        problem = ": ".join(filter(None, (str(path), where, first["msg"].removeprefix("Value error, "))))
+        raise DataError(f"{problem}: put the schema file right") from error
+    if raw.name in SCHEMAS:
+        raise DataError(f"{path}: the name {raw.name} belongs to a known dataset: put the schema file right")
+    return raw

@@ -21,14 +21,7 @@ _FEED_BYTES = 1 << 10
 LONGEST_LINE_BYTES = 1 << 20
 
 PARQUET_MAGIC = b"PAR1"
-_PACKED_FORMATS = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "compressed with bzip2",
-    b"\xfd7zXZ": "compressed with xz",
-    b"7z\xbc\xaf": "a 7-Zip archive",
-}
-
-
+_PACKED = (b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf")  # zip, bzip2, xz, 7-Zip
 _COMPRESSIONS: dict[bytes, Callable[[], Any]] = {  # the decompressors have what `_decompressed` uses in common
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
     b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
@@ -69,14 +62,11 @@ class RawFile:
         return self._digest.hexdigest()
 
     def blocks(self, block_bytes: int) -> Iterator[TextBlock]:
-        """All lines, about `block_bytes` at a time; the next block is read while the last one is worked on.
+        """All lines, about `block_bytes` at a time.
 
         Raises:
             DataError: the file is missing, a directory, empty, damaged, packed in another way, or not text.
         """
-        return ahead(self._cut_blocks(block_bytes))
-
-    def _cut_blocks(self, block_bytes: int) -> Iterator[TextBlock]:
         first, line_end = 1, b""
         parts: list[bytes] = []
         size = open_bytes = 0  # of all parts; of the line that is not ended yet
@@ -106,14 +96,11 @@ class RawFile:
             with self.path.open("rb") as stream:
                 raw = self._raw_blocks(stream)
                 start = next(raw, b"")
-                for magic, what in _PACKED_FORMATS.items():
-                    if start.startswith(magic):
-                        raise DataError(f"{self.path} is {what}: unpack it first (plain, gzip and zstd are read)")
                 new = next((new for magic, new in _COMPRESSIONS.items() if start.startswith(magic)), None)
                 whole = chain((start,), raw)
                 for number, block in enumerate(whole if new is None else _decompressed(whole, new)):
-                    if number == 0 and block[257:262] == b"ustar":
-                        raise DataError(f"{self.path} is a tar archive: unpack it first (tar -xf {self.path})")
+                    if number == 0 and (block.startswith(_PACKED) or block[257:262] == b"ustar"):
+                        raise DataError(f"{self.path} is an archive: unpack it first (plain, gzip and zstd are read)")
                     yield block
         except OSError as error:
             raise DataError(f"{self.path} cannot be read: {error.strerror}") from error

@@ -41,7 +41,10 @@ class Stored(NamedTuple):
 
 
 class SortedIds(NamedTuple):
-    """Distinct ids of one column, sorted by value, on disk; `start` is added to the first rows that are there."""
+    """Distinct ids of one column, sorted by value, on disk; `start` is added to the first rows that are there.
+
+    Counts and first rows have one entry more: that of the rows without an id.
+    """
 
     values: Stored
     counts: Stored
@@ -53,13 +56,19 @@ class SortedIds(NamedTuple):
         """The ids of a column as `write_run` wrote them."""
         paths = [column_file(folder, column, part) for part in CountedIds._fields]
         ids = paths[0].stat().st_size // 8
-        values, counts, first = (Stored(path, kind, ids) for path, kind in zip(paths, "Qqq", strict=True))
-        return cls(values, counts, first, start)
+        return cls(Stored(paths[0], "Q", ids), Stored(paths[1], "q", ids + 1), Stored(paths[2], "q", ids + 1), start)
 
     def read(self, start: int, stop: int) -> CountedIds:
         """Some of the entries; accesses and first rows as int64."""
         counts, first = (part.read(start, stop).astype(np.int64) for part in (self.counts, self.first))
-        return CountedIds(self.values.read(start, stop), counts, first + self.start)
+        return CountedIds(self.values.read(start, min(stop, self.values.length)), counts, first + self.start)
+
+
+def missing_in(runs: Sequence[SortedIds]) -> tuple[int, int]:
+    """Rows without an id in all runs, and the first of them; 0 where there is none."""
+    entries = [run.read(run.values.length, run.values.length + 1) for run in runs]
+    found = [(int(entry.counts[0]), int(entry.first[0])) for entry in entries]
+    return sum(rows for rows, _ in found), min((first for rows, first in found if rows), default=0)
 
 
 def merged(runs: Sequence[SortedIds], *, limit: int) -> Iterator[CountedIds]:
@@ -90,8 +99,8 @@ def _added(parts: Sequence[CountedIds]) -> CountedIds:
     return CountedIds(*(grouped[name].to_numpy() for name in CountedIds._fields))
 
 
-def write_run(folder: Path, column: int, lists: Iterable[CountedIds]) -> int:
-    """Write lists one after the other; returns the ids."""
+def write_run(folder: Path, column: int, lists: Iterable[CountedIds], *, missing: tuple[int, int] = (0, 0)) -> int:
+    """Write lists one after the other, then what `missing_in` tells of a run; returns the ids."""
     ids = 0
     paths = [column_file(folder, column, part) for part in CountedIds._fields]
     with paths[0].open("wb") as values, paths[1].open("wb") as counts, paths[2].open("wb") as first:
@@ -99,6 +108,8 @@ def write_run(folder: Path, column: int, lists: Iterable[CountedIds]) -> int:
             for stream, array in zip((values, counts, first), part, strict=True):
                 stream.write(np.ascontiguousarray(array).data)
             ids += len(part.values)
+        for stream, number in zip((counts, first), missing, strict=True):
+            stream.write(np.int64(number).tobytes())
     return ids
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from workloads.manifest import (
     SplitRecord,
     TableRecord,
 )
-from workloads.prepare.cluster import Advance, OnCluster, Progress, Result, Task
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
@@ -38,6 +38,7 @@ from workloads.prepare.values import too_many_bad_rows
 from workloads.prepare.vocabulary import Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,
+    Advance,
     Finished,
     Job,
     MemoryBudget,
@@ -48,6 +49,13 @@ from workloads.prepare.workspace import (
     work_folder,
 )
 from workloads.schema import Split
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, how much of it is done and how much there is: bytes while reading, rows in other
+steps; 0 where it is not known."""
+CONNECT_S = 10
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 def prepare(
@@ -85,13 +93,13 @@ def prepare(
         raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
     settings, memory = settings or Settings(), memory or MemoryBudget()
     _check_settings(settings, raw)
-    target = (out / raw.dataset).resolve()  # a link to another disk stays one: work and renames happen over there
+    target = (out / raw.name).resolve()  # a link to another disk stays one: work and renames happen over there
     try:
         _check_inputs(inputs)
         _check_target(target, overwrite=overwrite)
     except OSError as error:
         raise DataError(f"{error.filename} cannot be looked at ({error.strerror}): get the right to read it") from error
-    work = target.parent / f".{raw.dataset}{TEMPORARY}work"
+    work = target.parent / f".{raw.name}{TEMPORARY}work"
     cluster = OnCluster(scheduler) if scheduler is not None else None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +114,7 @@ def prepare(
         notes += f"; run again to go on with what is finished in {work}" if work.exists() else ""
         if error.errno == errno.ENOSPC:
             raise DataError(f"no space left to prepare {target}: free some, or choose another --out{notes}") from error
-        raise DataError(f"cannot write {error.filename or target}: {error.strerror}{notes}") from error
+        raise DataError(f"cannot read or write {error.filename or target}: {error.strerror}{notes}") from error
     finally:
         if cluster is not None:
             cluster.close()
@@ -151,6 +159,53 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         )
 
 
+class OnCluster:
+    """A Dask cluster. Its workers see the same files under the same names, and have one thread each."""
+
+    def __init__(self, address: str) -> None:
+        """Connect.
+
+        Raises:
+            DataError: Dask is not installed, or nothing answers at the address.
+        """
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise DataError("--scheduler needs Dask: pip install dask distributed, here and on the workers") from error
+        try:
+            self._client: Client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            problem = f"no Dask scheduler answers at {address} ({error}): start one, or leave out --scheduler"
+            raise DataError(problem) from error
+
+    def run(
+        self, function: Callable[[Task, Advance], Result], tasks: Sequence[Task], finish: Callable[[int], None]
+    ) -> list[Result]:
+        """Run tasks that do not depend on each other; results come in order, the first error ends the step.
+
+        `finish` is told of whole tasks, by position. A task skips what an earlier run has finished.
+        """
+        from distributed import KilledWorker
+
+        futures = self._client.map(lambda task: function(task, lambda _: None), tasks, pure=False)
+        results = []
+        try:
+            for position, future in enumerate(futures):  # in order, so that the first bad file is the one reported
+                results.append(future.result())
+                finish(position)
+        except KilledWorker as error:
+            remedy = "give them more memory than --memory says, and run again"
+            raise DataError(f"workers died at their task ({error}): {remedy}") from error
+        except BaseException:
+            self._client.cancel(futures)
+            raise
+        return results
+
+    def close(self) -> None:
+        """Leave the cluster as it is."""
+        self._client.close()
+
+
 @dataclass(frozen=True)
 class _Build:
     """One preparation, from raw files in time order to a folder that only needs to be put in place.
@@ -168,7 +223,7 @@ class _Build:
         staged = self._stage()
         rows = [file.note["rows"] for file in staged]
         raw = self.job.raw
-        splits, rule = split_rows(raw.dataset, rows, fractions=raw.fractions)
+        splits, rule = split_rows(raw.name, rows, fractions=raw.split)
         training = splits[Split.TRAIN]
         starts: list[int] = np.cumsum([0, *rows[:-1]]).tolist()
         # files without training rows are not counted
@@ -185,7 +240,8 @@ class _Build:
         encoded = self._run("writing", partial(encode, self.job, arrays), files, totals=rows)
         self._write_counts(arrays)
         written = [arrays.made / name for name in DATA_FILES]
-        records = self._run("checksums", _record, written, totals=[path.stat().st_size for path in written], each=True)
+        sizes = [path.stat().st_size for path in written]
+        records = self._run("checksums", lambda path, _: FileRecord.of(path), written, totals=sizes, each=True)
         positives = {split: sum(part[str(split)] for part in encoded) for split in splits}
         manifest = self._manifest(arrays, staged, rule, positives=positives, files=tuple(records))
         manifest.write(arrays.made)
@@ -250,7 +306,7 @@ class _Build:
     ) -> Manifest:
         raw, notes = self.job.raw, [file.note for file in staged]
         return Manifest(
-            dataset=raw.dataset,
+            dataset=raw.name,
             label=raw.label.name,
             columns=tuple(ColumnRecord(name=c.name, kind=str(c.kind)) for c in raw.used),
             tables=tuple(
@@ -292,14 +348,18 @@ class _Build:
             done[position] = amount
             self.progress(what, sum(done), sum(totals))
 
+        def one(position: int) -> Result:
+            result = function(tasks[position], partial(advance, position))
+            advance(position, totals[position])
+            return result
+
         self.progress(what, 0, sum(totals))
         if self.cluster is not None:
             return self.cluster.run(function, tasks, lambda position: advance(position, totals[position]))
-        told = [partial(advance, position) for position in range(len(tasks))]
         if not each:  # not in a pool: a Ctrl-C must not wait for the task
-            return list(map(function, tasks, told))
+            return list(map(one, range(len(tasks))))
         with ThreadPoolExecutor(threads()) as pool:
-            return list(pool.map(function, tasks, told))
+            return list(pool.map(one, range(len(tasks))))
 
 
 def _id_rule(settings: Settings) -> str:
@@ -309,9 +369,3 @@ def _id_rule(settings: Settings) -> str:
             "them; row 0 for ids below min_count and for ids that the training split lacks"
         )
     return "value modulo the rows of the table, also for ids that the training split lacks; a missing id as value 0"
-
-
-def _record(path: Path, advance: Advance) -> FileRecord:
-    record = FileRecord.of(path)
-    advance(record.bytes)
-    return record

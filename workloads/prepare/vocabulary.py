@@ -10,12 +10,10 @@ import numpy.typing as npt
 
 from workloads import DataError
 from workloads.manifest import IdRule, Settings
-from workloads.prepare.cluster import Advance
 from workloads.prepare.formats import Kind, RawColumn
-from workloads.prepare.merging import CountedIds, SortedIds, Stored, column_file, merged, write_run
-from workloads.prepare.workspace import Finished, Job, MemoryBudget, key_of, step
+from workloads.prepare.merging import CountedIds, SortedIds, Stored, column_file, merged, missing_in, write_run
+from workloads.prepare.workspace import Advance, Finished, Job, MemoryBudget, key_of, step
 
-LAYOUT = 2  # of a vocabulary folder
 MOST_ROWS = 2**31 - 1  # ids are int32
 _MOST_TRAINING_ROWS = 2**32 - 1  # a count and a row share 64 bits where ids are ranked
 
@@ -96,7 +94,7 @@ def hashed_rows(column: RawColumn, settings: Settings) -> int | None:
 
 
 def build_vocabulary(
-    job: Job, counted: Sequence[tuple[Finished, int]], training_rows: int, column: int, advance: Advance
+    job: Job, counted: Sequence[tuple[Finished, int]], training_rows: int, column: int, _: Advance
 ) -> Vocabulary:
     """Merge the counts of all files and give every id of one column its row, unless an earlier run has.
 
@@ -108,36 +106,29 @@ def build_vocabulary(
     described = job.raw.categorical[column]
     signed, hashed_to = described.kind is Kind.CATEGORICAL_INTEGER, hashed_rows(described, job.settings)
     min_count = job.settings.min_count
-    lost = [(rows, start + first) for file, start in counted for rows, first in [file.note["missing"][column]] if rows]
-    missing = sum(rows for rows, _ in lost)
 
     def fill(made: Path) -> dict[str, Any]:
         runs = [SortedIds.whole(file.folder, column, start=start) for file, start in counted]
-        ids = write_run(made, 0, merged(runs, limit=job.memory.merged_ids))
-        entries, missing_row = ids + bool(lost), 0
+        missing = missing_in(runs)
+        ids = write_run(made, 0, merged(runs, limit=job.memory.merged_ids), missing=missing)
+        entries, missing_row = ids + (missing[0] > 0), 0  # a missing id is ranked like others
         if hashed_to is not None:
-            stored, limit = SortedIds.whole(made, 0), job.memory.ranked_ids
-            _count_hashed(made, stored, rows=hashed_to, limit=limit, signed=signed, missing=missing)
+            _count_hashed(made, rows=hashed_to, limit=job.memory.ranked_ids, signed=signed)
             table_rows = hashed_to
         else:
-            if lost:  # a missing id is ranked like others, as the last entry
-                for part, number in zip(("counts", "first"), (missing, lost[0][1]), strict=True):
-                    with column_file(made, 0, part).open("ab") as stream:
-                        stream.write(np.int64(number).tobytes())
             table_rows = _rank(made, entries, training_rows=training_rows, min_count=min_count, memory=job.memory)
             if table_rows > MOST_ROWS:
                 remedy = "raise --min-count, or hash them (--ids hashed)"
                 raise DataError(f"column {described.name} has {table_rows:,} ids: {remedy}")
-            if lost:
+            if missing[0]:
                 missing_row = int(Stored(made / "rows", "i", entries).read(ids)[0])
         for part in ("counts", "first"):
             column_file(made, 0, part).unlink()
         return {"table_rows": table_rows, "training_ids": entries, "missing_row": missing_row}
 
     files = [[file.folder.name, start] for file, start in counted]
-    key = key_of(LAYOUT, column, files, min_count, hashed_to, signed)
+    key = key_of(column, files, min_count, hashed_to, signed)
     folder, note = step(job.work / f"vocabulary-{key}", fill)
-    advance(training_rows)
     return Vocabulary(folder=folder, hashed=hashed_to is not None, signed=signed, **note)
 
 
@@ -198,8 +189,12 @@ def _scatter(
         stream.write(part.data)
 
 
-def _count_hashed(folder: Path, ids: SortedIds, *, rows: int, limit: int, signed: bool, missing: int) -> None:
-    """Write the accesses of every row of a table of hashed ids, int64 `[rows]`, a window of rows at a time."""
+def _count_hashed(folder: Path, *, rows: int, limit: int, signed: bool) -> None:
+    """Write the accesses of every row of a table of hashed ids, int64 `[rows]`, a window of rows at a time.
+
+    The folder holds the files of column 0.
+    """
+    ids = SortedIds.whole(folder, 0)
     window = min(rows, limit)
     with (folder / "counts").open("wb") as stream:
         for start in range(0, rows, window):
@@ -209,5 +204,5 @@ def _count_hashed(folder: Path, ids: SortedIds, *, rows: int, limit: int, signed
                 row = hashed(part.values, rows, signed=signed) - start
                 inside = (row >= 0) & (row < len(counts))
                 np.add.at(counts, row[inside], part.counts[inside])
-            counts[0] += missing if start == 0 else 0
+            counts[0] += missing_in([ids])[0] if start == 0 else 0
             stream.write(counts.data)

@@ -86,10 +86,15 @@ def threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
+LAYOUT = 7  # of finished steps: a change makes those of earlier versions worthless
 DONE = "done.json"
 UNFINISHED = ".unfinished"
 _GONE = ".gone"
 _REPLACED = "replaced"
+
+
+Advance = Callable[[int], None]
+"""Called by a task, again and again, with the bytes or rows that it has done."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Finished(NamedTuple):
 
 def key_of(*facts: object) -> str:
     """A short name for what a step depends on: equal facts, equal key."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps([LAYOUT, *facts], sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
 def step(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> Finished:

@@ -49,7 +49,7 @@ def test_errors_of_workers_reach_the_user_as_they_are(tmp_path, days, cluster):
 
 
 def test_no_scheduler_or_no_dask_is_an_error_with_the_remedy(tmp_path, days, monkeypatch):
-    monkeypatch.setattr("workloads.prepare.cluster.CONNECT_S", 0.3)
+    monkeypatch.setattr("workloads.prepare.prepare.CONNECT_S", 0.3)
     with pytest.raises(DataError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9 .*leave out --scheduler"):
         prepare("criteo_1tb", days, out=tmp_path / "out", scheduler="tcp://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "distributed", None)

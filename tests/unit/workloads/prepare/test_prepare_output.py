@@ -67,11 +67,11 @@ def all_but_the_last_rename(path, to):
 @pytest.mark.parametrize(
     ("owner", "name", "failure", "error", "message"),
     [
-        (workloads.prepare.staging._Columns, "append", full_disk, DataError, "no space left .* is intact"),
+        (workloads.prepare.staging, "_write_block", full_disk, DataError, "no space left .* is intact"),
         (workloads.prepare.encoding, "write_rows", full_disk, DataError, "is intact; run again to go on"),
         (workloads.manifest.Manifest, "write", full_disk, DataError, "is intact; run again to go on"),
         (Path, "rename", all_but_the_last_rename, DataError, "is intact; run again to go on"),
-        (workloads.prepare.staging._Columns, "append", interrupt, KeyboardInterrupt, ""),
+        (workloads.prepare.staging, "_write_block", interrupt, KeyboardInterrupt, ""),
     ],
     ids=["disk full while reading", "while writing", "at the manifest", "at the last rename", "Ctrl-C"],
 )
@@ -85,7 +85,7 @@ def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
         with pytest.raises(error, match=message):
             prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
     left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {"criteo_kaggle"} | (set() if name == "append" else {".criteo_kaggle.partial-work"})
+    assert left == {"criteo_kaggle"} | (set() if name == "_write_block" else {".criteo_kaggle.partial-work"})
     assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
     prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
     assert content(tmp_path / "out") == content(made / "made2")
@@ -170,5 +170,5 @@ def test_missing_file_and_directory_are_reported_before_anything_is_read(tmp_pat
 
 def test_output_below_a_file_is_an_error_in_a_sentence(tmp_path):
     source = kaggle_file(tmp_path / "t", random_rows(20))
-    with pytest.raises(DataError, match="cannot write"):
+    with pytest.raises(DataError, match="cannot read or write"):
         prepare("criteo_kaggle", [source], out=source)

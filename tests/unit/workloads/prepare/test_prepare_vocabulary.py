@@ -18,8 +18,8 @@ from workloads.prepare.workspace import MemoryBudget
 ONE_TABLE = RawFormat(
     "one",
     (RawColumn("label", Kind.LABEL), RawColumn("dense", Kind.DENSE_INTEGER), RawColumn("id", Kind.CATEGORICAL_HEX)),
-    separator=b",",
-    fractions=Fractions(train=0.5, validation=0.3),
+    header=False,
+    split=Fractions(train=0.5, validation=0.3),
 )
 names = st.sampled_from(["", "0", "1", "2", "3", "4", "f" * 16, "f" * 15])
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,9 @@ OWN = RawFormat(
         RawColumn("hex", Kind.CATEGORICAL_HEX),
         RawColumn("note", Kind.IGNORED),
     ),
-    separator=b";",
-    quote=b"'",
+    separator=";",
+    header=False,
+    quote="'",
 )
 
 
@@ -94,7 +96,7 @@ def lines_of(*ends):
                 (criteo_line(I5=b"1_000"), r"column I5: found '1_000', expected an integer"),
                 (criteo_line(C1=b"0" * 17), r"column C1: found '0{17}', expected at most 16 hex digits, or nothing"),
                 (criteo_line(C2=b"\xff\xfe"), r"column C2: found '\\xff\\xfe' \(not plain text: .*\), expected"),
-                (criteo_line().replace(b"\t", b","), r"1 columns found, expected 40 separated by tabs"),
+                (criteo_line().replace(b"\t", b","), r"1 columns found, expected 40 separated by .\\t"),
             )
         ),
         (KAGGLE, lines_of(b"\n", b"\r\n", b"\n"), "2: mixed line ends: this line does not end like the first"),
@@ -152,8 +154,8 @@ SECONDS = 1_577_836_800_000_000
 )
 @pytest.mark.parametrize("label", [b"1", b"'1'"], ids=["block by block", "line by line"])
 def test_times_are_the_same_whatever_stands_beside_them(field, value, label):
-    raw = RawFormat("own", (RawColumn("click", Kind.LABEL), RawColumn("t", Kind.TIME)), separator=b";", quote=b"'")
-    line = label + b";" + field.encode()
+    raw = replace(OWN, columns=(RawColumn("t", Kind.TIME), *OWN.columns))
+    line = field.encode() + b";" + label + b";;;;;"
     if value is not None:
         assert one_line(raw, line)["t"].to_list() == [value]
     else:
@@ -226,8 +228,8 @@ def test_columns_of_all_kinds_parse_to_their_values_or_name_the_first_bad_column
 
 @pytest.mark.parametrize("start", [b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"(\xb5/\xfd", b"\xef\xbb\xbf"])
 def test_text_that_begins_like_a_packed_file_is_text(start):
-    raw = RawFormat("text", (RawColumn("note", Kind.IGNORED), RawColumn("click", Kind.LABEL)), separator=b",")
-    assert one_line(raw, start + b"rest,1")["click"].to_list() == [1]
+    raw = replace(OWN, columns=(RawColumn("text", Kind.IGNORED), *OWN.columns), quote="")
+    assert one_line(raw, start + b"rest;1;;;;;")["click"].to_list() == [1]
 
 
 def test_quoted_fields_may_hold_the_separator(tmp_path):
