@@ -13,8 +13,7 @@ from turns import Side, Turns
 from tests.raw_files import write_raw
 from workloads.prepare.formats import FORMATS, RawFormat
 from workloads.prepare.lines import RawFile
-from workloads.prepare.text import TextRows
-from workloads.prepare.values import RowChecks
+from workloads.prepare.text import RowChecks, TextRows
 
 DATASETS = ("criteo_kaggle", "avazu")
 ROWS = {True: 60_000, False: 300}

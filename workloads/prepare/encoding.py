@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from workloads.manifest import PARTS, array_file, array_shape
 from workloads.prepare.formats import Kind, RawFormat
-from workloads.prepare.merging import Stored, column_file
 from workloads.prepare.staging import StagedBlock, staged_blocks
-from workloads.prepare.vocabulary import Vocabulary
+from workloads.prepare.vocabulary import Stored, Vocabulary, column_file
 from workloads.prepare.workspace import Advance, Job, key_of, step, sync, threads
 from workloads.schema import Split
 
@@ -67,7 +66,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
     folder, start = placed
     blocks = staged_blocks(folder)
     columns = range(len(into.vocabularies))
-    limit = job.memory.divided(min(threads(), len(columns))).ranked_ids
+    limit = job.memory.ids(min(threads(), len(columns)))
 
     def fill(looked_up: Path) -> dict[str, int]:
         def look_up(column: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Raw click logs to arrays that training maps into memory: stage, count, rank or hash, encode, publish.
 
 Every step is a list of independent tasks: one per raw file, or one per table. A finished task leaves a folder whose
-name says what it depends on, so that a killed run goes on where it stopped, and a cluster can share the work.
+name says what it depends on, so that a killed run goes on where it stopped.
 """
 
 import errno
@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +34,7 @@ from workloads.manifest import (
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
-from workloads.prepare.values import too_many_bad_rows
+from workloads.prepare.text import too_many_bad_rows
 from workloads.prepare.vocabulary import Vocabulary, build_vocabulary, hashed_rows
 from workloads.prepare.workspace import (
     UNFINISHED,
@@ -53,7 +53,12 @@ from workloads.schema import Split
 Progress = Callable[[str, int, int], None]
 """Called with the name of a step, how much of it is done and how much there is: bytes while reading, rows in other
 steps; 0 where it is not known."""
-CONNECT_S = 10
+_ID_RULES = {
+    IdRule.RANK: "rows 1, 2, ... by decreasing count in the training split, ties by first appearance, the missing id "
+    "among them; row 0 for ids below min_count and for ids that the training split lacks",
+    IdRule.HASHED: "value modulo the rows of the table, also for ids that the training split lacks; a missing id as "
+    "value 0",
+}
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -67,7 +72,6 @@ def prepare(
     overwrite: bool = False,
     restart: bool = False,
     memory: MemoryBudget | None = None,
-    scheduler: str | None = None,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
@@ -81,8 +85,7 @@ def prepare(
         settings: How ids become rows, and bad rows; default: ranked, every id kept, no bad row allowed.
         overwrite: Replace an earlier output, at the very end.
         restart: Forget what an earlier run has finished.
-        memory: Bound on resident memory, of this process or of each worker of the cluster.
-        scheduler: Address of a Dask scheduler whose workers do the work; None for this process.
+        memory: Bound on resident memory of this process.
         progress: Called while it works.
 
     Raises:
@@ -94,19 +97,15 @@ def prepare(
     settings, memory = settings or Settings(), memory or MemoryBudget()
     _check_settings(settings, raw)
     target = (out / raw.name).resolve()  # a link to another disk stays one: work and renames happen over there
+    work = target.parent / f".{raw.name}{TEMPORARY}work"
     try:
         _check_inputs(inputs)
         _check_target(target, overwrite=overwrite)
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be looked at ({error.strerror}): get the right to read it") from error
-    work = target.parent / f".{raw.name}{TEMPORARY}work"
-    cluster = OnCluster(scheduler) if scheduler is not None else None
-    try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with work_folder(work, restart=restart, target=target):
             _check_target(target, overwrite=overwrite)  # again: it may have been put back
             job = Job(raw, settings, memory, work)
-            manifest, made = _Build(job, tuple(inputs), cluster, progress).run()
+            manifest, made = _Build(job, tuple(inputs), progress).run()
             _check_target(target, overwrite=overwrite)  # another may have been put there meanwhile
             publish(made, target, work=work)
     except OSError as error:
@@ -115,9 +114,6 @@ def prepare(
         if error.errno == errno.ENOSPC:
             raise DataError(f"no space left to prepare {target}: free some, or choose another --out{notes}") from error
         raise DataError(f"cannot read or write {error.filename or target}: {error.strerror}{notes}") from error
-    finally:
-        if cluster is not None:
-            cluster.close()
     return manifest
 
 
@@ -154,68 +150,16 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise DataError(f"{target} exists already: add --overwrite to replace it, or choose another --out")
     foreign = sorted({entry.name for entry in target.iterdir()} - {*DATA_FILES, MANIFEST}) if target.is_dir() else ["."]
     if foreign:
-        raise DataError(
-            f"{target} is or holds what prepare did not make ({', '.join(foreign[:5])}): choose another --out"
-        )
-
-
-class OnCluster:
-    """A Dask cluster. Its workers see the same files under the same names, and have one thread each."""
-
-    def __init__(self, address: str) -> None:
-        """Connect.
-
-        Raises:
-            DataError: Dask is not installed, or nothing answers at the address.
-        """
-        try:
-            from distributed import Client
-        except ImportError as error:
-            raise DataError("--scheduler needs Dask: pip install dask distributed, here and on the workers") from error
-        try:
-            self._client: Client = Client(address, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            problem = f"no Dask scheduler answers at {address} ({error}): start one, or leave out --scheduler"
-            raise DataError(problem) from error
-
-    def run(
-        self, function: Callable[[Task, Advance], Result], tasks: Sequence[Task], finish: Callable[[int], None]
-    ) -> list[Result]:
-        """Run tasks that do not depend on each other; results come in order, the first error ends the step.
-
-        `finish` is told of whole tasks, by position. A task skips what an earlier run has finished.
-        """
-        from distributed import KilledWorker
-
-        futures = self._client.map(lambda task: function(task, lambda _: None), tasks, pure=False)
-        results = []
-        try:
-            for position, future in enumerate(futures):  # in order, so that the first bad file is the one reported
-                results.append(future.result())
-                finish(position)
-        except KilledWorker as error:
-            remedy = "give them more memory than --memory says, and run again"
-            raise DataError(f"workers died at their task ({error}): {remedy}") from error
-        except BaseException:
-            self._client.cancel(futures)
-            raise
-        return results
-
-    def close(self) -> None:
-        """Leave the cluster as it is."""
-        self._client.close()
+        names = ", ".join(foreign[:5])
+        raise DataError(f"{target} is or holds what prepare did not make ({names}): choose another --out")
 
 
 @dataclass(frozen=True)
 class _Build:
-    """One preparation, from raw files in time order to a folder that only needs to be put in place.
-
-    Tasks run on `cluster`, or in this process.
-    """
+    """One preparation, from raw files in time order to a folder that only needs to be put in place."""
 
     job: Job
     inputs: tuple[Path, ...]
-    cluster: OnCluster | None
     progress: Progress
 
     def run(self) -> tuple[Manifest, Path]:
@@ -234,7 +178,10 @@ class _Build:
         ]
         counted = self._run("counting", partial(count, self.job), parts, totals=[found for _, found in parts])
         minimum = min((m for file in counted if (m := file.note["minimum"]) is not None), default=None)
-        vocabularies = self._vocabularies(list(zip(counted, starts, strict=False)), training)
+        build = partial(build_vocabulary, self.job, list(zip(counted, starts, strict=False)), training)
+        what = "ranking" if self.job.settings.ids is IdRule.RANK else "hashing"
+        columns = range(len(raw.categorical))
+        vocabularies = tuple(self._run(what, build, columns, totals=[training] * len(columns), each=True))
         arrays = Arrays(self._create(splits, vocabularies), splits, vocabularies, minimum)
         files = [(file.folder, start) for file, start in zip(staged, starts, strict=True)]
         encoded = self._run("writing", partial(encode, self.job, arrays), files, totals=rows)
@@ -264,13 +211,6 @@ class _Build:
                 )
             last = note["times"][1] if note["times"] else None
         return staged
-
-    def _vocabularies(self, counted: Sequence[tuple[Finished, int]], training: int) -> tuple[Vocabulary, ...]:
-        memory = self.job.memory if self.cluster else self.job.memory.divided(threads())
-        build = partial(build_vocabulary, replace(self.job, memory=memory), counted, training)
-        what = "ranking" if self.job.settings.ids is IdRule.RANK else "hashing"
-        columns = range(len(self.job.raw.categorical))
-        return tuple(self._run(what, build, columns, totals=[training] * len(columns), each=True))
 
     def _create(self, splits: Mapping[Split, int], vocabularies: Sequence[Vocabulary]) -> Path:
         """The folder of the arrays, which get their full size; one that an earlier run has made keeps its values."""
@@ -313,7 +253,7 @@ class _Build:
                 TableRecord(name=column.name, rows=vocabulary.table_rows, training_ids=vocabulary.training_ids)
                 for column, vocabulary in zip(raw.categorical, arrays.vocabularies, strict=True)
             ),
-            id_rule=_id_rule(self.job.settings),
+            id_rule=_ID_RULES[self.job.settings.ids],
             dense_columns=tuple(column.name for column in raw.dense),
             dense_rule="integers: log(x - integer_minimum + 2), empty as 0; floats: as they are, empty as 0",
             integer_minimum=arrays.minimum,
@@ -354,18 +294,7 @@ class _Build:
             return result
 
         self.progress(what, 0, sum(totals))
-        if self.cluster is not None:
-            return self.cluster.run(function, tasks, lambda position: advance(position, totals[position]))
         if not each:  # not in a pool: a Ctrl-C must not wait for the task
             return list(map(one, range(len(tasks))))
         with ThreadPoolExecutor(threads()) as pool:
             return list(pool.map(one, range(len(tasks))))
-
-
-def _id_rule(settings: Settings) -> str:
-    if settings.ids is IdRule.RANK:
-        return (
-            "rows 1, 2, ... by decreasing count in the training split, ties by first appearance, the missing id among "
-            "them; row 0 for ids below min_count and for ids that the training split lacks"
-        )
-    return "value modulo the rows of the table, also for ids that the training split lacks; a missing id as value 0"

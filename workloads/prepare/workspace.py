@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -25,22 +25,15 @@ LARGEST_BLOCK_BYTES = 64 << 20
 # A block of text while it is parsed: its frame of strings, the numbers, and the next block being read.
 BYTES_PER_TEXT_BYTE = 24
 # One distinct id while sorted lists of ids are merged: value, count and first row, in and out of a hash table.
-BYTES_PER_MERGED_ID = 600
-# One id of a vocabulary while it is ranked or looked up: sort keys, their permutation, and the rows in two orders.
-BYTES_PER_RANKED_ID = 240
+# Ranking and looking up take less.
+BYTES_PER_ID = 600
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Memory that a preparation may take, whatever the size of its input.
-
-    Attributes:
-        bytes: Peak resident memory of the process (of each worker process on a cluster).
-        parts: Tasks that share it at the same time.
-    """
+    """Peak resident memory of a preparation, in bytes, whatever the size of its input."""
 
     bytes: int = 8 * 10**9
-    parts: int = 1
 
     def __post_init__(self) -> None:
         if self.bytes < SMALLEST_BYTES:
@@ -57,28 +50,14 @@ class MemoryBudget:
         except ValidationError as error:
             raise DataError(problem) from error
 
-    def divided(self, parts: int) -> Self:
-        """The share of each of several tasks that run at the same time."""
-        return replace(self, parts=self.parts * parts)
-
     @property
     def text_block_bytes(self) -> int:
         """Text parsed at a time."""
-        return min(self._work // BYTES_PER_TEXT_BYTE, LARGEST_BLOCK_BYTES)
+        return min((self.bytes - BASE_BYTES) // BYTES_PER_TEXT_BYTE, LARGEST_BLOCK_BYTES)
 
-    @property
-    def merged_ids(self) -> int:
-        """Entries of sorted lists merged at a time."""
-        return self._work // BYTES_PER_MERGED_ID
-
-    @property
-    def ranked_ids(self) -> int:
-        """Ids ranked, or looked up in, at a time."""
-        return self._work // BYTES_PER_RANKED_ID
-
-    @property
-    def _work(self) -> int:
-        return (self.bytes - BASE_BYTES) // self.parts
+    def ids(self, tasks: int) -> int:
+        """Ids merged, ranked or looked up at a time, in each of several tasks that run at once."""
+        return (self.bytes - BASE_BYTES) // tasks // BYTES_PER_ID
 
 
 def threads() -> int:

@@ -1,15 +1,21 @@
 import gzip
 import os
+import tempfile
+from collections import Counter
 from pathlib import Path
+from unittest import mock
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from prepare_scenes import content, kaggle_file, load, random_rows
 
+import workloads.prepare.vocabulary
 from workloads import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.encoding import scaled
-from workloads.prepare.formats import split_rows
+from workloads.prepare.formats import Fractions, Kind, RawColumn, RawFormat, split_rows
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import MemoryBudget
 from workloads.schema import DATASETS, Split
@@ -141,9 +147,15 @@ def test_blocks_merges_and_ranks_in_small_pieces_give_the_same_bytes(tmp_path, m
     settings = Settings(ids=ids, table_rows=40 if ids is IdRule.HASHED else None)
     whole = prepare("criteo_1tb", sources, out=tmp_path / "one", settings=settings)
     monkeypatch.setattr(MemoryBudget, "text_block_bytes", 5000)
-    monkeypatch.setattr(MemoryBudget, "merged_ids", 40)
-    monkeypatch.setattr(MemoryBudget, "ranked_ids", 7)
-    prepare("criteo_1tb", sources, out=tmp_path / "two", settings=settings)
+    monkeypatch.setattr(MemoryBudget, "ids", lambda _, tasks: 14 // tasks)
+    ends = {}
+
+    def told(step, done, total):
+        ends[step] = done, total
+
+    prepare("criteo_1tb", sources, out=tmp_path / "two", settings=settings, progress=told)
+    assert list(ends) == ["reading", "counting", "ranking" if ids is IdRule.RANK else "hashing", "writing", "checksums"]
+    assert all(done == total > 0 for done, total in ends.values())
     assert content(tmp_path / "one") == content(tmp_path / "two")
     assert whole.tables[0].rows > 21
 
@@ -173,3 +185,51 @@ def test_terabyte_days_keep_their_order_and_the_last_is_held_back(tmp_path):
         prepare("criteo_1tb", [days[2], *days[:2]], out=tmp_path / "out2")
     with pytest.raises(DataError, match="named twice"):
         prepare("criteo_1tb", [days[0], days[0]], out=tmp_path / "out2")
+
+
+# Ranks
+
+ONE_TABLE = RawFormat(
+    "one",
+    (RawColumn("label", Kind.LABEL), RawColumn("dense", Kind.DENSE_INTEGER), RawColumn("id", Kind.CATEGORICAL_HEX)),
+    header=False,
+    split=Fractions(train=0.5, validation=0.3),
+)
+names = st.sampled_from(["", "0", "1", "2", "3", "4", "f" * 16, "f" * 15])
+
+
+def prepared(ids, folder, *, files=1, **chosen):
+    """All rows of the only table, and its counts, of ids spread over several files."""
+    paths = [folder / f"part_{number}" for number in range(files)]
+    for path, part in zip(paths, np.array_split(np.array(ids, object), files), strict=True):
+        path.write_text("".join(f"1,2,{i}\n" for i in part))
+    manifest = prepare(ONE_TABLE, paths, out=folder, settings=Settings(**chosen))
+    arrays = [np.load(folder / "one" / f"{split}_ids.npy") for split in manifest.splits]
+    return np.concatenate(arrays)[:, 0].tolist(), np.load(folder / "one" / "counts.npy").tolist(), manifest
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(
+    ids=st.lists(names, min_size=6, max_size=40),
+    min_count=st.integers(1, 4),
+    files=st.integers(1, 3),
+    limit=st.sampled_from([3, 8, 10**6]),
+    block_bytes=st.sampled_from([30, 1000]),
+)
+def test_rows_rank_training_ids_by_count_then_first_appearance(ids, min_count, files, limit, block_bytes):
+    train = ids[: round(len(ids) * 0.5)]
+    ranked = [i for i, count in Counter(train).most_common() if count >= min_count]  # ties: order of first appearance
+    expected = [ranked.index(i) + 1 if i in ranked else 0 for i in ids]
+    smaller = mock.patch.multiple(MemoryBudget, ids=lambda *_: limit, text_block_bytes=block_bytes)
+    with tempfile.TemporaryDirectory() as folder, smaller:
+        rows, counts, manifest = prepared(ids, Path(folder), files=files, min_count=min_count)
+    assert rows == expected
+    assert counts == np.bincount(expected[: len(train)], minlength=len(ranked) + 1).tolist()
+    assert manifest.tables[0].rows == len(ranked) + 1
+    assert manifest.tables[0].training_ids == len(set(train))
+
+
+def test_more_ids_than_a_table_can_number_is_an_error_with_remedies(tmp_path, monkeypatch):
+    monkeypatch.setattr(workloads.prepare.vocabulary, "MOST_ROWS", 3)
+    with pytest.raises(DataError, match=r"column id has 4 ids: raise --min-count, or hash them"):
+        prepared(["1", "2", "3", "4", "5", "6"], tmp_path)

@@ -135,9 +135,12 @@ def test_input_that_may_not_be_looked_at_is_an_error_in_a_sentence(tmp_path, mon
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
+    source = kaggle_file(tmp_path / "t", random_rows(20))
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "is_dir", refuse)
+        with pytest.raises(DataError, match=r"cannot read or write \S+/t: Permission denied$"):
+            prepare("criteo_kaggle", [source], out=tmp_path)
     monkeypatch.setattr(Path, "exists", refuse)
-    with pytest.raises(DataError, match=r"a/b cannot be looked at \(Permission denied\)"):
-        prepare("criteo_kaggle", [Path("a/b")], out=tmp_path)
     with pytest.raises(DataError, match=r"manifest.json cannot be looked at \(Permission denied\)"):
         find_prepared(tmp_path)
 

@@ -8,7 +8,7 @@ from workloads.__main__ import app
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.formats import read_schema
 from workloads.prepare.prepare import prepare
-from workloads.prepare.values import hashed_strings
+from workloads.prepare.text import hashed_strings
 from workloads.prepare.workspace import MemoryBudget
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.schema import Split

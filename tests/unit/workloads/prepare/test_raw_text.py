@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from workloads import DataError
 from workloads.prepare.formats import FORMATS, Kind, RawColumn, RawFormat
 from workloads.prepare.lines import RawFile, TextBlock
-from workloads.prepare.text import TextRows
-from workloads.prepare.values import RowChecks, hashed_strings
+from workloads.prepare.text import RowChecks, TextRows, hashed_strings
 
 KAGGLE, AVAZU = FORMATS["criteo_kaggle"], FORMATS["avazu"]
 AVAZU_HEADER = ",".join(column.name for column in AVAZU.columns).encode()
