@@ -7,8 +7,8 @@ that no sum is ever rounded and the comparison is of bits.
 import os
 import random
 import tempfile
-from copy import deepcopy
 import time
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
