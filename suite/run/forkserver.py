@@ -1,7 +1,7 @@
 """The forkserver: a process that imports the workers' modules once, and forks a worker per request.
 
 Imports take as long as the training of a small cell. The forkserver computes nothing and opens no driver, so that a
-fork is safe: torch is told to ask NVML for devices.
+fork is safe: torch is told to ask NVML for devices. If an import did open a driver, workers exec a new interpreter.
 
 Started as `python -m suite.run.forkserver FD`, where FD is a socket. A request is the path of the worker's temporary
 directory, with four file descriptors: requests, answers, log and exit. The answer is the worker's PID. When a worker
@@ -40,6 +40,8 @@ _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR")
 """Variables that differ between workers or tests, and that no import reads."""
 _PATH_BYTES = 4096
 """Maximum bytes of a path, and so of a request."""
+_DRIVERS = ("/dev/nvidia-uvm", "/dev/kfd")
+"""Device files that drivers open; those of NVML, `/dev/nvidiactl` and `/dev/nvidia0`, are safe across a fork."""
 _SET_CHILD_SUBREAPER = 36
 """`PR_SET_CHILD_SUBREAPER` of Linux's prctl.h."""
 
@@ -144,7 +146,7 @@ def main() -> None:
     """Import, then fork until the socket closes."""
     adopt_orphans()
     environment = dict(os.environ)
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # an import may ask torch for devices; see this module
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # an import may ask torch for devices; see `_driver_open`
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the logs would drown
     asked = socket.socket(fileno=int(sys.argv[1]))
     wake_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -156,6 +158,7 @@ def main() -> None:
 
         for context in (cpu_target.typing_context, cpu_target.target_context):
             context.refresh()  # numba does this before its first loop; it takes each worker half a second
+    anew = _driver_open()
     exits: dict[int, int] = {}
     while True:
         ready, _, _ = select.select([asked.fileno(), wake_fd], [], [])
@@ -175,7 +178,7 @@ def main() -> None:
                 adopt_orphans()
                 os.close(has_session)
                 environment["TMPDIR"] = os.fsdecode(folder)
-                _become_worker(environment, stdin=stdin, messages=messages, log=log)
+                _become_worker(environment, anew=anew, stdin=stdin, messages=messages, log=log)
             _close(stdin, messages, log, has_session)
             os.read(alone, 1)  # returns at EOF, when all that the worker starts can be found from it
             os.close(alone)
@@ -194,8 +197,8 @@ def _reap(exits: dict[int, int]) -> None:
                 ended.send(os.waitstatus_to_exitcode(status))
 
 
-def _become_worker(environment: dict[str, str], *, stdin: int, messages: int, log: int) -> NoReturn:
-    """In the forked process: set up files and environment, and run the worker."""
+def _become_worker(environment: dict[str, str], *, anew: bool, stdin: int, messages: int, log: int) -> NoReturn:
+    """In the forked process: set up files and environment, and run the worker; `anew` execs an interpreter."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(stdin, 0)
@@ -205,7 +208,20 @@ def _become_worker(environment: dict[str, str], *, stdin: int, messages: int, lo
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # recomputed from this worker's environment
+    if anew:
+        os.set_inheritable(messages, True)
+        command = f"from suite.run.worker import main; main({messages})"
+        os.execv(sys.executable, [sys.executable, "-u", "-c", command])
     worker.main(messages)
+
+
+def _driver_open() -> bool:
+    """Whether this process has a device's driver open, which a forked process cannot use."""
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the descriptor of this listing is closed
+            if str(fd.readlink()).startswith(_DRIVERS):
+                return True
+    return False
 
 
 def _close(*fds: int) -> None:

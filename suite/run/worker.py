@@ -1,6 +1,6 @@
 """The worker process: runs one cell (`suite.run.cell.experiment`), or times systems (`suite.run.turns.host`).
 
-Forked by `suite.run.forkserver`. It receives requests from standard input and
+Forked by `suite.run.forkserver`, or a new interpreter that calls `main`. It receives requests from standard input and
 sends answers to a pipe of their own, so that output of a system is not mistaken for an answer. The parent keeps
 standard input open while it lives; when it closes, the worker kills itself.
 """

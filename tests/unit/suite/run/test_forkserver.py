@@ -1,7 +1,9 @@
 """Which code a worker runs: this copy of the suite, as it was when the run began."""
 
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from suite.records.record import Status
 from suite.run import forkserver
 from suite.run.forkserver import Forkserver
-from suite.run.process import Limits, run_in_process
+from suite.run.process import Limits, WorkerProcess, run_in_process
 from suite.run.worker import RunCell
 from tests.faults.cells import tiny_cell
 
@@ -53,3 +55,24 @@ def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, mon
     ended = run_in_process(RunCell(cell=tiny_cell("full_gpu")), limits=GENEROUS, log=tmp_path / "log")
     assert (ended.status, ended.reason) == (Status.OK, "")
     assert not (tmp_path / "witness").exists()
+
+
+
+def test_workers_are_new_interpreters_where_an_import_has_opened_a_driver(tmp_path, monkeypatch):
+    driver, popen = tmp_path / "nvidia-uvm", subprocess.Popen
+    driver.touch()
+    program = f"""from suite.run import forkserver
+forkserver._DRIVERS, opened = ({str(driver)!r},), open({str(driver)!r})
+forkserver.main()"""
+
+    def with_driver(command, **rest):
+        return popen([*command[:2], "-c", program, command[-1]], **rest)
+
+    monkeypatch.setattr(forkserver.subprocess, "Popen", with_driver)
+    with WorkerProcess(tmp_path / "log") as worker:
+        command = Path(f"/proc/{worker.pid}/cmdline")
+        while b"suite.run.worker" not in command.read_bytes():  # pytest's time limit ends a wait for nothing
+            time.sleep(0.01)
+        worker.ask(RunCell(cell=tiny_cell("full_gpu")))
+        answer = worker.answer(GENEROUS)
+    assert (answer.status, answer.reason) == (Status.OK, "")
