@@ -1,7 +1,8 @@
 """A collection's arguments: validation, and conversion of torch's optimizers."""
 
 import math
-from collections.abc import Iterator, Mapping
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -29,6 +30,32 @@ POLICIES = ("static", "lfu", "lru")
 COPY_ENGINES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
+_WHOLE = ("device_bytes", "host_bytes", "ram_bytes", "look_ahead", "lookups_per_backward", "batch_lookups", "seed")
+_TYPES: Mapping[str, tuple[type, str]] = {
+    "cache_ratio": (numbers.Real, "a number"),
+    **dict.fromkeys(_WHOLE, (numbers.Integral, "a whole number")),
+    **dict.fromkeys(("pinned", "is_weighted"), (bool, "True or False")),
+}
+
+
+def check_types(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of a wrong type, by name; no flag is a number. None stands for a default.
+
+    Raises:
+        TypeError, ValueError: the message names the argument, or the table.
+    """
+    for name, (kind, words) in _TYPES.items():
+        value = given[name]
+        if value is not None and (isinstance(value, bool) != (kind is bool) or not isinstance(value, kind)):
+            raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
+    tables = given["tables"]
+    if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
+        raise TypeError("tables are a list of EmbeddingBagConfig")
+    for table in tables:
+        for field in ("num_embeddings", "embedding_dim"):
+            size = getattr(table, field)
+            if not isinstance(size, numbers.Integral) or size < 1:
+                raise ValueError(f"table {table.name}: {field} is a whole number from 1 on, not {size!r}")
 
 
 def usual_look_ahead(device: torch.device | str) -> int:
@@ -152,9 +179,8 @@ def sparse_optimizer(
     max_gradient = given.pop("max_gradient", 1.0)
     kind = _KINDS.get(optimizer)
     if kind is None:
-        raise ValueError(
-            f"{optimizer.__name__} is not fused into backward: use {', '.join(sorted(one.__name__ for one in _KINDS))}"
-        )
+        known = ", ".join(sorted(one.__name__ for one in _KINDS))
+        raise ValueError(f"{getattr(optimizer, '__name__', optimizer)} is not fused into backward: use {known}")
     chosen = optimizer([nn.Parameter(torch.zeros(1, 1))], **given).defaults
     if unknown := sorted(set(given) - set(chosen)):  # RowWiseAdagrad takes any
         raise TypeError(f"{optimizer.__name__} has no argument {', '.join(unknown)}")

@@ -71,6 +71,7 @@ class CachedTables(EmbeddingSystem):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
+        arguments.check_types(locals())
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})

@@ -57,7 +57,6 @@ def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, mon
     assert not (tmp_path / "witness").exists()
 
 
-
 def test_workers_are_new_interpreters_where_an_import_has_opened_a_driver(tmp_path, monkeypatch):
     driver, popen = tmp_path / "nvidia-uvm", subprocess.Popen
     driver.touch()

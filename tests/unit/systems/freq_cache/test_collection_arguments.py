@@ -53,6 +53,8 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"copy_engine": "device"}, r"pin them \(tier=pinned\)"),
         ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
         ({"batch_lookups": -1}, "batch_lookups of -1 is less than 0"),
+        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
+        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:
@@ -60,10 +62,23 @@ def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], 
         built(**choices)
 
 
-@pytest.mark.parametrize("argument", [{"look_ahead": "2"}, {"policy": lambda _: None}])
-def test_argument_of_another_type_is_refused(argument: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
-        built(**argument)
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("cache_ratio", "0.1"),
+        ("device_bytes", "8GiB"),
+        ("look_ahead", 2.0),
+        ("look_ahead", True),
+        ("seed", 0.5),
+        ("is_weighted", "no"),
+        ("pinned", 1),
+        ("policy", lambda _: None),
+        ("tables", table("users", 9, 8)),
+    ],
+)
+def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"^a? ?{argument} (is|are) "):
+        built(**{argument: value})
 
 
 @pytest.mark.parametrize("wrong", [torch.arange(99), torch.arange(101), torch.arange(100) - 1, torch.zeros(100), None])
