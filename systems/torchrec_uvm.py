@@ -85,8 +85,6 @@ class TorchrecUVM(UVM):
 class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     """All rows in host memory behind fbgemm's cache, for models that torchrec shards, larger than GPU memory.
 
-    Every table is FUSED_UVM_CACHING.
-
     `prefetch=on` (LRU only) runs what torchrec's `PrefetchTrainPipelineSparseDist` runs: input distribution of the
     next batch on one stream and its cache prefetch on another, while the current batch computes.
     """

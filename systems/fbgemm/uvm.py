@@ -202,8 +202,6 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
     """All rows in host memory, those used last (or most) in fbgemm's cache: for tables larger than GPU memory.
 
     The cache is 32-way set-associative, on the device, and takes 4 to 12 bytes there for every row.
-
-    `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
 
     same_on_host = "full_gpu"

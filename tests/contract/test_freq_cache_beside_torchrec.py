@@ -94,17 +94,8 @@ def drawn(seed: int) -> Drawn:
         assert ours.embedding_configs() == theirs.embedding_configs()
     theirs.load_state_dict({name: value for name, value in ours.state_dict().items() if name.endswith(".weight")})
     groups = [{"params": [p], **own.get(name.split(".")[1], {})} for name, p in theirs.named_parameters()]
-    return Drawn(
-        draw,
-        pooled,
-        weighted and pooled,
-        half,
-        lookups,
-        tables,
-        ours,
-        theirs,
-        optimizer(groups, **ARGUMENTS[optimizer]),
-    )
+    rival = optimizer(groups, **ARGUMENTS[optimizer])
+    return Drawn(draw, pooled, weighted and pooled, half, lookups, tables, ours, theirs, rival)
 
 
 def batch_for(case: Drawn) -> KeyedJaggedTensor:
@@ -119,25 +110,13 @@ def batch_for(case: Drawn) -> KeyedJaggedTensor:
     for key, count in zip(keys, bags, strict=True):
         ids += [draw.randrange(fewest.get(key, 9)) for _ in range(sum(lengths[at : at + count]))]
         at += count
-    return KeyedJaggedTensor(
-        keys,
-        torch.tensor(ids, dtype=draw.choice([torch.int64, torch.int32])),
-        torch.rand(len(ids)) + 0.5 if case.weighted else None,
-        lengths=torch.tensor(lengths, dtype=torch.int64),
-        **(
-            {
-                "stride_per_key_per_rank": [[count] for count in bags],
-                "inverse_indices": (
-                    keys,
-                    torch.tensor([[draw.randrange(count) for _ in range(samples)] for count in bags]),
-                ),
-            }
-            if distinct and case.pooled
-            else {"stride_per_key_per_rank": [[count] for count in bags]}
-            if distinct
-            else {}
-        ),
-    )
+    values = torch.tensor(ids, dtype=draw.choice([torch.int64, torch.int32]))
+    weights = torch.rand(len(ids)) + 0.5 if case.weighted else None
+    strides: dict[str, Any] = {"stride_per_key_per_rank": [[count] for count in bags]} if distinct else {}
+    if distinct and case.pooled:
+        bag_of_sample = torch.tensor([[draw.randrange(count) for _ in range(samples)] for count in bags])
+        strides["inverse_indices"] = keys, bag_of_sample
+    return KeyedJaggedTensor(keys, values, weights, lengths=torch.tensor(lengths, dtype=torch.int64), **strides)
 
 
 def features_of(case: Drawn) -> list[str]:
@@ -155,10 +134,7 @@ def looked_up(case: Drawn, batch: KeyedJaggedTensor) -> tuple[dict[str, Tensor],
         for name, sequence in theirs.items():
             assert torch.equal(ours[name].lengths(), sequence.lengths())
             assert torch.equal(ours[name].weights(), sequence.weights())
-        values = (
-            {name: one.values() for name, one in ours.items()},
-            {name: one.values() for name, one in theirs.items()},
-        )
+        values = tuple({name: one.values() for name, one in given.items()} for given in (ours, theirs))
     agree(case, *values)
     return values
 

@@ -23,15 +23,7 @@ from scenes import (
 )
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import (
-    DeviceBytes,
-    EmbeddingSystem,
-    OptimizerKind,
-    SystemSpec,
-    Tier,
-    Verdict,
-    WorkingSetTooLarge,
-)
+from systems.contract import DeviceBytes, EmbeddingSystem, OptimizerKind, SystemSpec, Tier, Verdict, WorkingSetTooLarge
 from systems.no_embeddings import NoEmbeddings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

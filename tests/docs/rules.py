@@ -149,9 +149,7 @@ RULES: dict[str, Rule] = {
     ),
     CURVES_SHOP: Run(swap={"4096": "64"}, after=(PREPARED_SHOP,), leaves=("shop.json",)),
     "python docs/examples/shard_with_torchrec.py --plan shop.json --data data/shop --hbm 1GiB": Run(
-        swap={"1GiB": "24KiB"},
-        after=(CURVES_SHOP,),
-        says="user: fused_uvm_caching, load factor 0.",
+        swap={"1GiB": "24KiB"}, after=(CURVES_SHOP,), says="user: fused_uvm_caching, load factor 0."
     ),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="bound"

@@ -5,12 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from systems import registry
 from systems.approximate.composed import Composition, salt_of
 from systems.approximate.hashed import HashedRows, hash_ids
 from systems.approximate.qr import QuotientRemainder
 from systems.approximate.tt_rec import TensorTrain
-from systems.registry import parse_systems
 from tests.contract.scenes import table
 
 few_rows = st.integers(1, 80)
@@ -89,12 +87,3 @@ def test_ids_that_meet_in_one_table_do_not_meet_in_another():
     meet = users[:, 0] == users[:, 1]
     assert meet.sum() > 60
     assert (meet & (shops[:, 0] == shops[:, 1])).sum() <= 8  # 1 in 100 by chance
-
-
-def test_one_word_stands_for_the_approximate_systems_and_the_exact_one_beside_them():
-    variants = parse_systems("approximate")
-    assert [str(variant) for variant in variants] == list(registry.GROUPS["approximate"])
-    assert {variant.name for variant in variants} == {"full_gpu", "freq_cache", *registry.APPROXIMATE}
-    assert not set(registry.APPROXIMATE) & {variant.name for variant in parse_systems("all")}
-    for variant in variants:
-        registry.load(variant)

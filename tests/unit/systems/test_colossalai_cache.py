@@ -21,11 +21,7 @@ from systems.registry import Variant
 from tests.contract.scenes import assert_same, batch_of, snapshot, spec, table
 from workloads.streams.synthetic import SyntheticWorkload
 
-TABLES = (
-    table("left", 60, 8),
-    table("words", 80, 8),
-    table("right", 40, 8, "seen", "bought"),
-)
+TABLES = (table("left", 60, 8), table("words", 80, 8), table("right", 40, 8, "seen", "bought"))
 TEN = table("ten", 10, 4)
 
 

@@ -8,14 +8,7 @@ import torch
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-from systems.contract import (
-    CacheRatio,
-    DeviceBytes,
-    HostBytes,
-    OptimizerKind,
-    SparseOptimizer,
-    Verdict,
-)
+from systems.contract import CacheRatio, DeviceBytes, HostBytes, OptimizerKind, SparseOptimizer, Verdict
 from systems.fbgemm.tbe_system import FullGPU
 from systems.reference import ReferenceSystem
 from systems.spec import row_bytes_of, row_type_of

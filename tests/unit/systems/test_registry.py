@@ -58,8 +58,9 @@ def test_all_is_every_system_with_two_more_rows_of_the_cache_and_on_cuda_its_tun
     for name in ("torchrec_uvm_caching", "fbgemm_uvm_caching"):
         tuned = [f"{name}[{setting}]" for setting in ("memory=managed", "policy=lfu", "prefetch=on")]
         assert on_cuda[on_cuda.index(name) + 1 :][:3] == tuned
-    for name in on_cuda:  # a value that does not exist would end the run
-        registry.load(Variant.parse(name))
+    assert not set(registry.APPROXIMATE) & set(plain)
+    for name in (*on_cuda, *registry.GROUPS["approximate"], *registry.GROUPS["disk"]):
+        registry.load(Variant.parse(name))  # a value that does not exist would end the run
 
 
 def test_systems_are_parsed_in_order_each_once() -> None:

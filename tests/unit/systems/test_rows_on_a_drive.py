@@ -105,13 +105,6 @@ def test_what_was_written_last_is_read_whether_loaded_or_written(store: RocksDBS
         assert np.array_equal(read(store, everything), expected)
 
 
-def test_records_loaded_in_pieces_are_one_table_file(store: RocksDBStore, tmp_path: Path) -> None:
-    for start in range(0, 50_000, 1_000):
-        store.load(start, records(np.arange(start, start + 1_000), 0))
-    assert np.array_equal(read(store, np.arange(50_000)), records(np.arange(50_000), 0))
-    assert len(list((tmp_path / "rows").glob("*.sst"))) == 1
-
-
 def test_drive_that_rocksdb_fills_is_an_oserror(store: RocksDBStore) -> None:
     class Full:
         def write(self, batch: object) -> None:
