@@ -38,7 +38,7 @@ APPROXIMATE: dict[str, str] = {
 DISK: dict[str, str] = {
     "full_ram": "systems.fbgemm.tbe_system:FullRAM",
     "mapped_table": "systems.mapped_table:MappedTable",
-    "rocksdb_table": "systems.rocksdb_table.system:RocksDBTable",
+    "rocksdb_table": "systems.rocksdb_table:RocksDBTable",
 }
 """Systems of `--tier disk` with rows on a drive, and `full_ram`, all rows in RAM, as their upper bound."""
 

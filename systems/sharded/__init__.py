@@ -5,7 +5,6 @@ ranks that have their rows, these pool them and send the pooled vectors back; gr
 both exchanges, and divides sparse gradients by the number of ranks, so that a loss which is a mean over the part
 trains as the mean over the whole batch.
 
-- `system`: base class of sharded systems. `by_torchrec`: systems that torchrec shards.
+- `placement`: shards of each rank; the base class of sharded systems. `by_torchrec`: systems that torchrec shards.
 - `collection`: our cache, one per rank, as a module and as a system of the comparison, with the exchanges.
-- `placement`: shards of each rank.
 """

@@ -19,8 +19,7 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingType
 from systems.contract import Counters, Rows, SystemSpec, Tier
 from systems.fbgemm.tbe import TBE, load_tbe_rows, read_tbe_rows
 from systems.fbgemm.tbe_system import FullGPU
-from systems.sharded.placement import Shard, place
-from systems.sharded.system import ShardedSystem
+from systems.sharded.placement import Shard, ShardedSystem, place
 from systems.torchrec_uvm import Holder, TorchrecUVM, TorchrecUVMCaching, tables_in
 from systems.unique_counter import UniqueCounter
 

@@ -19,8 +19,7 @@ from systems.contract import CacheRatio, Counters, MemoryBreakdown, Placement, R
 from systems.features import ConcatenatedRows, FeatureGroups
 from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
-from systems.sharded.placement import PLACEMENTS, Layout, Shard, expected_misses, place
-from systems.sharded.system import ShardedSystem
+from systems.sharded.placement import PLACEMENTS, Layout, Shard, ShardedSystem, expected_misses, place
 
 _CHUNK_ROWS = 1 << 20
 

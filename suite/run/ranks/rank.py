@@ -34,7 +34,7 @@ from suite.run.ranks.data_parallel import RankTrainer, all_gather_object, parts_
 from suite.run.resources import kernel_kills
 from suite.run.worker import CellResult, Reporter, describe, status_of
 from systems.contract import Verdict
-from systems.sharded.system import ShardedSystem
+from systems.sharded.placement import ShardedSystem
 from workloads.batch import Split
 
 LOST = "lost the other ranks"

@@ -15,8 +15,7 @@ import torch
 from systems.contract import HostBytes, MemoryUse, OptimizerKind, Rows, Tier, Verdict
 from systems.fbgemm.tbe_system import FullRAM
 from systems.mapped_table import MappedTable
-from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
-from systems.rocksdb_table.system import _STEP_BYTES, RocksDBTable
+from systems.rocksdb_table import _STEP_BYTES, Bytes, Int64s, RocksDBStore, RocksDBTable
 from tests.contract.scenes import UNIFORM, batch_of, ragged, snapshot, spec, table, train
 
 

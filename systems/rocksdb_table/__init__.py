@@ -1,1 +1,0 @@
-"""Rows as values in RocksDB: what fbgemm's SSD tables keep them in."""
