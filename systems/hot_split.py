@@ -95,15 +95,13 @@ class HotSplit(CountedSystem):
         hot, ends = places >= 0, ordered.offsets()  # a bag has ids on one side, both or none
         hot_ends = torch.nn.functional.pad(hot.cumsum(0), (1, 0)).index_select(0, ends)
         split = {True: (places[hot], hot_ends), False: (~places[~hot], ends - hot_ends)}
-        pooled: Tensor | None = None
+        pooled = []
         for is_hot, tbe in self._sides.items():
             ids, offsets = split[is_hot]
             if not is_hot:
                 self._cold.observe(KeyedJaggedTensor(ordered.keys(), ids, offsets=offsets))
-            found = tbe(ids.to(tbe.current_device), offsets.to(tbe.current_device)).to(self.spec.device)
-            pooled = found if pooled is None else pooled.add_(found)
-        assert pooled is not None  # every table has a row
-        return self._groups.join([pooled])
+            pooled.append(tbe(ids.to(tbe.current_device), offsets.to(tbe.current_device)).to(self.spec.device))
+        return self._groups.join([pooled[0].add_(pooled[1]) if len(pooled) > 1 else pooled[0]])
 
     def _on_sides(self, table: str, ids: Tensor | slice) -> Iterator[tuple[TBE, Tensor, Tensor]]:
         """Rows of a table by side: the TBE, the mask of the rows that are there, and their indices in its table."""

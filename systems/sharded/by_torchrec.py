@@ -53,7 +53,6 @@ class TorchrecSharded(ShardedSystem, TorchrecUVM):
 class ShardedFullGPU(TorchrecSharded):
     """Every row on the device of some rank: whole tables, of even bytes, or each table's rows in equal ranges."""
 
-    about = FullGPU.about + " torchrec spreads them over ranks."
     variants = {"sharding": ("table_wise", "row_wise")}
     kernel = EmbeddingComputeKernel.FUSED
     host_rows_are = Tier.DEVICE
@@ -84,7 +83,6 @@ class ShardedTorchrecUVMCaching(TorchrecSharded, TorchrecUVMCaching):
     On a CPU the planner has no UVM to plan: it plans tables in host memory, which is what torchrec builds there.
     """
 
-    about = TorchrecUVMCaching.about + " torchrec's planner spreads them over ranks."
     variants = {**TorchrecUVMCaching.variants, "prefetch": ("off",)}
 
     def plan(

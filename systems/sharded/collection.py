@@ -114,7 +114,6 @@ class Exchange:
 class ShardedFreqCache(ShardedSystem):
     """The cache over ranks built from a spec. All rows start at zero, because the harness loads them."""
 
-    about = FreqCache.about + " Each rank has rows and a cache of its own."
     variants = {
         "placement": PLACEMENTS,
         "policy": FreqCache.variants["policy"],
