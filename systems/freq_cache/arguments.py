@@ -142,8 +142,6 @@ def check_frequencies(spec: CacheSpec) -> None:
             )
 
 
-Values = Mapping[str, float]
-
 _SCHEDULED = ("lr", "eps", "beta1", "beta2")
 _KINDS: Mapping[type[torch.optim.Optimizer], OptimizerKind] = {
     torch.optim.SGD: OptimizerKind.SGD,
@@ -238,7 +236,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         """The hyper-parameters of the next lookup; keys of named groups are `<name>.<hyper-parameter>`."""
         return {_prefix(group) + name: float(group[name]) for group in self.param_groups for name in _SCHEDULED}
 
-    def restore(self, hyper: Values) -> None:
+    def restore(self, hyper: Mapping[str, float]) -> None:
         """Set hyper-parameters from a result of `hyper`; others keep their values."""
         for group in self.param_groups:
             group.update({name: hyper[key] for name in _SCHEDULED if (key := _prefix(group) + name) in hyper})

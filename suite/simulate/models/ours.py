@@ -109,18 +109,16 @@ class _Ram:
         return held
 
     def _evict(self, rows: NDArray[np.int32]) -> int:
-        own = self._codes[rows] - IN_RAM
-        held = own >= 0
-        self.index.keep_out(own[held])
-        chosen = self.index.choose(int(np.count_nonzero(~held)))
+        held = self._codes[rows] >= IN_RAM
+        self.index.vacate(self._codes[rows[held]] - IN_RAM)
+        chosen = self.index.choose(rows.size)
         dirty = self.index.dirty(chosen)
         self.index.logged(
             self.index.rows_at(dirty), np.ones(dirty.size, np.int64), self._sums, np.zeros(dirty.size, np.uint16)
         )
         self.index.vacate(chosen)
-        places = np.concatenate([own[held], chosen])
-        self.index.enter(np.concatenate([rows[held], rows[~held][: chosen.size]]), places, dirty=True)
-        return dirty.size + int(np.count_nonzero(~held)) - chosen.size
+        self.index.enter(rows[: chosen.size], chosen, dirty=True)
+        return dirty.size + rows.size - chosen.size
 
 
 def _policy_of(name: str, trace: Trace) -> Policy:

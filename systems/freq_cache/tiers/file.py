@@ -148,27 +148,23 @@ class FileTier(SlowTier):
         with self._writing:
             self._settle()
             with self._moving:
-                held, own, others = self._held(rows)
-                self._index.keep_out(own.numpy())
-                chosen = self._index.choose(others.numel())
+                self._index.vacate(self._held(rows)[1].numpy())  # what they were counts no more
+                chosen = self._index.choose(rows.numel())
                 dirty = self._index.dirty(chosen)
                 leaving = _long(self._index.rows_at(dirty))
             try:
                 if dirty.size:
                     self._log(leaving, self._records[_long(dirty)])
-                entering = torch.cat([held, others[: chosen.size]])
-                places = torch.cat([own, torch.from_numpy(chosen)])
                 with self._moving:
                     self._index.vacate(chosen)
-                    self._records.index_copy_(0, places.long(), records[entering])
-                    self._index.enter(rows[entering].to(torch.int32).numpy(), places.numpy(), dirty=True)
+                    self._records.index_copy_(0, _long(chosen), records[: chosen.size])
+                    self._index.enter(rows[: chosen.size].to(torch.int32).numpy(), chosen, dirty=True)
             except BaseException:
                 with self._moving:
-                    self._index.give_back(np.concatenate([chosen, own.numpy()]))
+                    self._index.give_back(chosen)
                 raise
-            rest = others[chosen.size :]
-            if rest.numel():  # batches that are not moved yet take all other places
-                self._log(rows[rest], records[rest])
+            if chosen.size < rows.numel():  # batches that are not moved yet take all other places
+                self._log(rows[chosen.size :], records[chosen.size :])
 
     def take(self, rows: Tensor, batch: int) -> None:
         if self.ram_rows:

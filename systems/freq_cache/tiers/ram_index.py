@@ -104,10 +104,6 @@ class RamIndex:
         chosen = np.empty(min(count, self.places), np.int32)
         return chosen[: _choose(chosen, 0 if vacant else LEVELS, self._of)]
 
-    def keep_out(self, places: Int32s) -> None:
-        """Keep places from being chosen until their rows enter anew, or they are given back; no batch takes them."""
-        _take(places, _NOBODY, self._of)
-
     def give_back(self, places: Int32s) -> None:
         """Undo `choose`."""
         _give_back(places, self._of)
@@ -117,7 +113,7 @@ class RamIndex:
         return np.flatnonzero(self._of.dirty).astype(np.int32) if places is None else places[self._of.dirty[places]]
 
     def enter(self, rows: Int32s, places: Int32s, *, dirty: bool) -> None:
-        """Give rows places, which are vacant or their own."""
+        """Give rows places, which are vacant."""
         keys = np.zeros(rows.size, np.int32) if self._keys is None else self._keys(rows)
         _enter(rows, places, keys, dirty, self._of)
 
@@ -211,10 +207,8 @@ def _vacate(places, of):
 def _enter(rows, places, keys, dirty, of):
     for i in range(rows.size):
         row, place = rows[i], places[i]
-        if of.rows[place] == _VACANT:
-            of.file_codes[place], of.codes[row], of.rows[place] = of.codes[row], IN_RAM + place, row
-        of.taken_by[place], of.keys[place] = _NOBODY, keys[i]
-        of.dirty[place] |= dirty
+        of.file_codes[place], of.codes[row], of.rows[place] = of.codes[row], IN_RAM + place, row
+        of.keys[place], of.dirty[place] = keys[i], dirty
         _unlink(place, of)
         _append(place, keys[i], of)
 
