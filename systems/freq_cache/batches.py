@@ -77,7 +77,7 @@ def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJagg
 
     Raises:
         TypeError: it is no `KeyedJaggedTensor`.
-        ValueError: see `with_one_stride`, `_checked`, `check_bags` and `FeatureGroups.split`.
+        ValueError: see `with_one_stride`, `_check`, `check_bags` and `FeatureGroups.split`.
     """
     if not isinstance(features, KeyedJaggedTensor):
         raise TypeError(f"a batch is a KeyedJaggedTensor, not {type(features).__name__}")
@@ -87,14 +87,14 @@ def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJagg
         values, lengths, weights = on_host.values(), on_host.lengths(), on_host.weights_or_none()
         ids, bags, stride = transfer.to_host(values), transfer.to_host(lengths), on_host.stride()
         on_host = KeyedJaggedTensor(on_host.keys(), ids.wait(), weights, lengths=bags.wait(), stride=stride)
-    checked = _checked(on_host)
-    if [group.features for group in groups.groups] != [tuple(checked.keys())]:
-        check_bags(checked)  # torchrec reads by the lengths where it reorders features
-    return groups.split(checked)
+    _check(on_host)
+    if [group.features for group in groups.groups] != [tuple(on_host.keys())]:
+        check_bags(on_host)  # torchrec reads by the lengths where it reorders features
+    return groups.split(on_host)
 
 
-def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """Return the features if ids and bags are of the right shapes and types; see `check_bags` for their numbers.
+def _check(features: KeyedJaggedTensor) -> None:
+    """Refuse ids and bags of wrong shapes or types; see `check_bags` for their numbers.
 
     Raises:
         ValueError: they are not whole numbers, or not as many as the batch needs, or a feature comes twice.
@@ -102,15 +102,12 @@ def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
     ids, lengths, weights, keys = features.values(), features.lengths(), features.weights_or_none(), features.keys()
     if len(set(keys)) != len(keys):
         raise ValueError(f"features of one name: {', '.join(sorted(k for k in set(keys) if keys.count(k) > 1))}")
-    if ids.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"ids are int64 or int32, not {ids.dtype}")
+    for name, given in (("ids", ids), ("offsets", features.offsets_or_none())):
+        if given is not None and given.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"{name} are int64 or int32, not {given.dtype}")
     if ids.dim() != 1:
         raise ValueError(f"ids have one dimension, not {ids.dim()}")
     if weights is not None and weights.shape != ids.shape:
         raise ValueError(f"{ids.numel():,} ids have {weights.numel():,} weights: give one for each")
     if lengths.dtype not in (torch.int64, torch.int32) or lengths.shape != (len(keys) * features.stride(),):
         raise ValueError(f"{lengths.numel():,} bags are not as many for each of {len(keys)} features")
-    given = features.offsets_or_none()
-    if given is not None and given.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"offsets are int64 or int32, not {given.dtype}")
-    return features

@@ -112,10 +112,8 @@ class _Ram:
         held = self._codes[rows] >= IN_RAM
         self.index.vacate(self._codes[rows[held]] - IN_RAM)
         chosen = self.index.choose(rows.size)
-        dirty = self.index.dirty(chosen)
-        self.index.logged(
-            self.index.rows_at(dirty), np.ones(dirty.size, np.int64), self._sums, np.zeros(dirty.size, np.uint16)
-        )
+        dirty, leaving = self.index.dirty(chosen)
+        self.index.logged(leaving, np.ones(dirty.size, np.int64), self._sums, np.zeros(dirty.size, np.uint16))
         self.index.vacate(chosen)
         self.index.enter(rows[: chosen.size], chosen, dirty=True)
         return dirty.size + rows.size - chosen.size

@@ -116,16 +116,16 @@ class SavedMap:
     crc32: int
 
 
-def save_map(path: Path, codes: Callable[[int, int], Codes], sums: Sums) -> int:
+def save_map(path: Path, codes: Codes, in_file: Callable[[Codes], Codes], sums: Sums) -> int:
     """Write a map as `write_synced`.
 
-    `codes`: gives the codes of the rows from one on to before another, int32, whose signs are ignored. `sums`: uint16
+    `codes`: int32 `[rows]`, of which `in_file` gives those in the file; their signs are ignored. `sums`: uint16
     `[rows]`, checksums of the records of written rows.
     """
 
     def entries() -> Iterator[bytes]:
         for start in range(0, sums.size, _CHUNK):
-            chunk = np.abs(codes(start, min(start + _CHUNK, sums.size)))
+            chunk = np.abs(in_file(codes[start : start + _CHUNK]))
             written = np.flatnonzero(chunk)
             found = np.empty(written.size, _ENTRY)
             found["row"], found["code"], found["sum"] = start + written, chunk[written], sums[start + written]

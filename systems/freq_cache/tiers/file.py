@@ -150,11 +150,10 @@ class FileTier(SlowTier):
             with self._moving:
                 self._index.vacate(self._held(rows)[1].numpy())  # what they were counts no more
                 chosen = self._index.choose(rows.numel())
-                dirty = self._index.dirty(chosen)
-                leaving = _long(self._index.rows_at(dirty))
+                dirty, leaving = self._index.dirty(chosen)
             try:
                 if dirty.size:
-                    self._log(leaving, self._records[_long(dirty)])
+                    self._log(_long(leaving), self._records[_long(dirty)])
                 with self._moving:
                     self._index.vacate(chosen)
                     self._records.index_copy_(0, _long(chosen), records[: chosen.size])
@@ -206,8 +205,7 @@ class FileTier(SlowTier):
                     errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
                 )
             with self._moving:
-                dirty = self._index.dirty()
-                rows = self._index.rows_at(dirty)
+                dirty, rows = self._index.dirty()
             for start in range(0, dirty.size, _FEW):
                 chunk = slice(start, start + _FEW)
                 self._log(_long(rows[chunk]), self._records[_long(dirty[chunk])])
@@ -217,7 +215,7 @@ class FileTier(SlowTier):
                 # the kernel reports a lost page once, and then takes the file for sound
                 self._lost = True
                 raise
-            crc = save_map(self._map_of(number), self._file_codes, self._sums)
+            crc = save_map(self._map_of(number), self._codes, self._index.file_codes, self._sums)
             sync_directory(self._directory)
             self._saved = number
             return SavedMap(number=number, positions=self._positions.end, crc32=crc)
@@ -270,8 +268,7 @@ class FileTier(SlowTier):
         after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
         with self._moving:
             self._index.logged(rows.numpy(), -after, self._sums, sums)  # negative: written since the last commit
-        self._positions.release(-before[before < 0] - 1)
-        self._positions.retire(before[before > 0] - 1)
+        self._positions.replaced(before)
         self.rows_written += len(data)
 
     def _settle(self) -> None:
@@ -318,9 +315,6 @@ class FileTier(SlowTier):
         # torch gathers from large arrays several times as fast as numpy
         found: Ints = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64).numpy()
         return self._index.file_codes(found) if self.ram_rows else found
-
-    def _file_codes(self, start: int, stop: int) -> Codes:
-        return self._index.file_codes(self._codes[start:stop]) if self.ram_rows else self._codes[start:stop]
 
 
 def _long(numbers: Int32s | Ints) -> Tensor:

@@ -85,10 +85,6 @@ class RamIndex:
         """Host bytes, without the codes."""
         return sum(array.nbytes for array in self._of[1:])
 
-    def rows_at(self, places: Int32s) -> Int32s:
-        """The rows that have places, int32 `[n]`."""
-        return self._of.rows[places]
-
     def file_codes(self, codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The same codes, those of rows in RAM replaced by the codes of their records in the file."""
         held = codes >= IN_RAM
@@ -108,9 +104,10 @@ class RamIndex:
         """Undo `choose`."""
         _give_back(places, self._of)
 
-    def dirty(self, places: Int32s | None = None) -> Int32s:
-        """Those of some places, or of all, whose records are newer than the file's."""
-        return np.flatnonzero(self._of.dirty).astype(np.int32) if places is None else places[self._of.dirty[places]]
+    def dirty(self, places: Int32s | None = None) -> tuple[Int32s, Int32s]:
+        """Those of some places, or of all, whose records are newer than the file's, and the rows that have them."""
+        found = np.flatnonzero(self._of.dirty).astype(np.int32) if places is None else places[self._of.dirty[places]]
+        return found, self._of.rows[found]
 
     def enter(self, rows: Int32s, places: Int32s, *, dirty: bool) -> None:
         """Give rows places, which are vacant."""

@@ -222,15 +222,11 @@ class Positions:
         self._ready = self._ready[offered:]
         self.end += appended
 
-    def release(self, positions: Ints) -> None:
-        """Free positions at once: no committed map contains them."""
-        if positions.size:
-            self._freed.append(positions)
-
-    def retire(self, positions: Ints) -> None:
-        """Free positions after the next commit: the committed map contains them."""
-        if positions.size:
-            self._retired.append(positions)
+    def replaced(self, codes: Ints) -> None:
+        """Free the positions of codes: of negative ones at once, which no committed map has, of others at a commit."""
+        for parts, positions in ((self._freed, -codes[codes < 0] - 1), (self._retired, codes[codes > 0] - 1)):
+            if positions.size:
+                parts.append(positions)
 
     def commit(self) -> None:
         """Free the retired positions, which no committed map contains any more."""
