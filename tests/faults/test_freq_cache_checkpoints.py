@@ -212,15 +212,6 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
         built(TWO_WIDTHS, directory=tmp_path)
 
 
-def test_number_of_commits_that_is_damaged_is_refused(tmp_path: Path) -> None:
-    collection = started(directory=tmp_path)
-    collection.commit()
-    collection.close()
-    (tmp_path / "commits").write_text("many")
-    with pytest.raises(Damaged, match="commits is damaged"):
-        built(directory=tmp_path)
-
-
 STEPS_OF_SAVE = ["fsync"] * 3 + ["replace", "fsync"]
 """Two tables, the manifest, which takes its place, and the directory."""
 

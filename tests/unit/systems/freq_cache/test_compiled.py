@@ -61,29 +61,24 @@ def parts(request, monkeypatch):
 
 @pytest.mark.parametrize("numbers", [torch.int32, torch.int64])
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
+    ("shape", "dtype", "columns"),
     [
-        ((), torch.float32),
-        ((1,), torch.int32),
-        ((4,), torch.float16),
-        ((6,), torch.float16),
-        ((33,), torch.float32),
-        ((128,), torch.float32),
+        ((), torch.float32, ...),
+        ((1,), torch.int32, ...),
+        ((4,), torch.float16, ...),
+        ((6,), torch.float16, ...),
+        ((33,), torch.float32, ...),
+        ((128,), torch.float32, ...),
+        ((9,), torch.float32, (slice(None), slice(0, 8))),
+        ((9,), torch.float32, (slice(None), slice(1, 6))),
+        ((9,), torch.float32, (slice(None), slice(3, 4))),
     ],
 )
-def test_rows_of_any_width_and_type(parts, shape, dtype, numbers):
+def test_rows_of_any_width_and_type_or_some_columns_of_them(parts, shape, dtype, columns, numbers):
     table, rows, values = rows_and_values(shape, dtype)
-    expected = table.index_copy(0, rows, values)
-    put_rows(table, rows.to(numbers), values)
-    assert table.equal(expected)
-
-
-@pytest.mark.parametrize("columns", [slice(0, 8), slice(1, 6), slice(3, 4)])
-def test_some_columns_of_records(parts, columns):
-    table, rows, values = rows_and_values((9,), torch.float32)
     expected = table.clone()
-    expected[rows, columns] = values[:, columns]
-    put_rows(table[:, columns], rows, values[:, columns])
+    expected[columns].index_copy_(0, rows, values[columns])
+    put_rows(table[columns], rows.to(numbers), values[columns])
     assert table.equal(expected)
 
 

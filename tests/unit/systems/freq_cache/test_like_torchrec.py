@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingConfig, KeyedJaggedTensor
+from torchrec import EmbeddingBagConfig, EmbeddingConfig, KeyedJaggedTensor
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer
@@ -21,13 +21,6 @@ SGD = {"optimizer": torch.optim.SGD, "optimizer_kwargs": {"lr": 0.5}, "cache_rat
 
 def bags(name: str, dim: int, *features: str, rows: int = 10) -> EmbeddingBagConfig:
     return EmbeddingBagConfig(name=name, embedding_dim=dim, num_embeddings=rows, feature_names=list(features))
-
-
-def beside(tables: list[EmbeddingBagConfig], **choices: Any) -> tuple[Any, EmbeddingBagCollection]:
-    ours = CachedEmbeddingBagCollection(tables, **{**SGD, **choices})
-    theirs = EmbeddingBagCollection(tables=tables, is_weighted=choices.get("is_weighted", False))
-    theirs.load_state_dict({name: value for name, value in ours.state_dict().items() if name.endswith(".weight")})
-    return ours, theirs
 
 
 def test_rows_are_real_where_the_model_around_them_is_built_on_meta() -> None:
@@ -49,7 +42,7 @@ def test_rows_cannot_be_moved_with_a_model(move: Any) -> None:
 
 
 def test_bags_that_differ_in_number_without_saying_whose_they_are_are_refused_and_nothing_is_touched() -> None:
-    ours, _ = beside([bags("t1", 3, "f1", "f2")], look_ahead=1)
+    ours = CachedEmbeddingBagCollection([bags("t1", 3, "f1", "f2")], **SGD, look_ahead=1)
     features = KeyedJaggedTensor(
         ["f1", "f2"], torch.arange(3), lengths=torch.ones(3, dtype=torch.int64), stride_per_key_per_rank=[[2], [1]]
     )
@@ -184,7 +177,7 @@ class Fetched:
 
 
 def test_ids_on_a_device_are_copied_back_and_weights_stay() -> None:
-    ours, _ = beside([bags("t", 3, "f", "g")], is_weighted=True)
+    ours = CachedEmbeddingBagCollection([bags("t", 3, "f", "g")], **SGD, is_weighted=True)
     ids, lengths, weights = torch.tensor([5, 6, 7]), torch.tensor([1, 2]), torch.ones(3)
     on_device = KeyedJaggedTensor(["g", "f"], ids.to("meta"), weights, lengths=lengths.to("meta"), stride=1)
     (part,) = parts_on_host(ours._groups, Fetched(ids, lengths), on_device)

@@ -1,4 +1,4 @@
-"""The planner does what its rules say, field by field; what it takes of memory, and how well it looks ahead."""
+"""The planner does what its rules say, field by field; what it takes of memory, and what it refuses."""
 
 import random
 
@@ -158,7 +158,7 @@ def test_windows_with_more_rows_than_slots_are_planned_by_the_rules(name: str, a
     assert both.slow.taken_back > 0
 
 
-# Room, refusals, and how well it looks ahead
+# Room and refusals
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -179,32 +179,6 @@ def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> No
 def test_more_rows_than_the_index_can_number_are_refused() -> None:
     with pytest.raises(ValueError, match="2\\^31"):
         Planner(rows=2**31 - 10, slots=100, policy=LRU())
-
-
-@pytest.mark.parametrize("name", POLICIES)
-@SETTINGS
-@given(
-    slots=st.integers(1, 20),
-    batches=st.lists(st.lists(st.integers(0, 29), max_size=8), max_size=25),
-    ahead=st.integers(0, 6),
-)
-def test_no_row_leaves_that_a_window_which_fits_needs(
-    name: str, slots: int, batches: list[list[int]], ahead: int
-) -> None:
-    planner = Planner(rows=30, slots=slots, policy=same_policies(name, list(range(30)))[0])
-    coming: list[list[int]] = []
-    held, pinned = set[int](), True  # since a window was last seen to fit: a row that two batches want counts twice
-    for ids in batches:
-        coming.append(ids)
-        planner.announce(planner.distinct(ids_of([ids], [0])), changes=True)
-        pinned = sum(len(set(batch)) for batch in coming) <= slots and (pinned or len(coming) == 1)
-        if len(coming) <= ahead:
-            continue
-        now = coming.pop(0)
-        assert set(planner.plan().rows.tolist()) == set(now)
-        before, held = held, set(planner.held(0, 30)[0].tolist())
-        if pinned:
-            assert not (before - held) & {row for batch in [now, *coming] for row in batch}
 
 
 @SETTINGS
