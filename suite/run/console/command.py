@@ -9,8 +9,7 @@ import typer
 
 from suite.records.command_line import BadOption, ShownConsole, errors_told
 from suite.records.environment import capture
-from suite.run.console.display import Display
-from suite.run.console.listing import show_choices, show_plan
+from suite.run.console.display import Display, show_choices, show_plan
 from suite.run.console.options import Options, choose_device, takes_options
 from suite.run.locks import Locked
 from suite.run.plan import plan_cells
