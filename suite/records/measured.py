@@ -92,7 +92,7 @@ class Memory(Model):
     host_baseline_rss_bytes: int
     """Resident after imports, before the model is built."""
     host_pss_bytes: int | None = None
-    """Resident after training, shared pages divided by their users."""
+    """Resident after training, shared pages divided by their users: in older records only."""
     anatomy_bytes: dict[str, int]
     """The system's own account, keyed `tier/purpose`, e.g. `device/rows`."""
 

@@ -87,13 +87,6 @@ def drive_traffic() -> tuple[int, int]:
     return 0, 0
 
 
-def pss_bytes() -> int | None:
-    """Current proportional set size: shared pages divided by their users. None if the kernel does not report it."""
-    with suppress(psutil.AccessDenied):
-        return int(psutil.Process().memory_full_info().pss)
-    return None
-
-
 def device_peak(device: "torch.device") -> dict[str, int | None]:
     """Peaks of torch's caching allocator since the last reset, and current device memory of this process.
 

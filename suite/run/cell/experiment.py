@@ -170,7 +170,6 @@ def measure(
         **resources.device_peak(system.spec.device),
         host_peak_rss_bytes=resources.peak_rss_bytes(),
         host_baseline_rss_bytes=baseline_bytes,
-        host_pss_bytes=resources.pss_bytes(),
         anatomy_bytes={f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items()},
     )
     reporter.phase("count")

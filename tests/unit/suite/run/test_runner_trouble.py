@@ -27,21 +27,6 @@ def test_ctrl_c_keeps_finished_cells_records_the_interrupted_one_and_starts_no_m
     assert run().workers.started == ["full_gpu", "freq_cache"]
 
 
-def test_full_disk_leaves_the_cells_in_the_table_and_the_others_running(run, tmp_path, monkeypatch):
-    def full(path, text):
-        raise StoreError(f"cannot write {path}: No space left on device; make room")
-
-    monkeypatch.setattr("suite.records.store.write_atomically", full)
-    ran = run()
-    assert ran.workers.started == ["reference", "full_gpu", "freq_cache"]
-    assert statuses(ran) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "ok"}
-    assert ran.code == 0
-    assert len(set(ran.display.warnings)) == 3
-    assert all("No space left" in w and "will run again" in w for w in ran.display.warnings)
-    monkeypatch.undo()
-    assert not (tmp_path / "records").exists()
-
-
 def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run):
     with one_run_on("cpu"):
         with pytest.raises(Locked, match=r"using the device cpu \(`fuser .*cpu.lock` names its process\): wait for"):
@@ -70,13 +55,6 @@ def test_interrupted_cell_of_a_fresh_run_keeps_what_was_measured_before(run):
     assert again.code == 130
     assert again.records[1] == before[1]
     assert run().workers.started == []
-
-
-def test_crashed_run_leaves_no_lock(run, tmp_path):
-    script = "import os; from pathlib import Path; from suite.run.locks import *; "
-    script += f"held = one_run_in(Path({str(tmp_path)!r})), one_run_on('cpu'); os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
-    assert len(run().workers.started) == 3
 
 
 def test_next_run_removes_the_temporary_files_of_killed_cells_and_those_of_no_others(run, tmp_path, monkeypatch):

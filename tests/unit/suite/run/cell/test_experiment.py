@@ -148,13 +148,6 @@ def test_drive_without_room_for_a_file_tier_makes_a_cell_infeasible_before_it_bu
     assert outcome.reason.startswith(f"needs 0.0 GB at {tmp_path}, 0.0 GB are free there: set TMPDIR to ")
 
 
-def test_device_budget_below_the_rows_is_infeasible_and_names_the_smallest():
-    outcome = run_cell(tiny_cell(cache_ratio=None, device_budget_bytes=1000), Phases())
-    assert outcome.status is Status.INFEASIBLE
-    rows = sum(count for _, count in open_workload(tiny_cell()).tables)
-    assert f"{rows * 16:,} bytes" in outcome.reason
-
-
 def test_evaluation_is_on_the_test_split_and_touches_no_row(monkeypatch):
     class Watched(ReferenceSystem):
         def forward(self, features):

@@ -1,8 +1,5 @@
 """The trainer: which batches a system sees, in which order, and what evaluation leaves alone."""
 
-from contextlib import nullcontext
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -24,7 +21,6 @@ class Recording(ReferenceSystem):
     def __init__(self, spec):
         super().__init__(spec)
         self.announced = []
-        self.arrivals = []
         self.forwarded = []
         self.lead = []
 
@@ -34,10 +30,6 @@ class Recording(ReferenceSystem):
 
     def prefetch(self, features):
         self.announced.append(features.values())
-
-    def prefetch_behind(self, features, arrived):
-        self.arrivals.append(arrived)
-        super().prefetch_behind(features, arrived)
 
     def forward(self, features):
         if self.training:
@@ -113,28 +105,6 @@ def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the
         assert system.announced == []
     assert at_clock[0] == 1 + copies
     assert at_step == [min(i + 1 + copies + ahead, total) for i in range(total)]
-
-
-@pytest.mark.parametrize("ids_on_host", [False, True])
-def test_batch_is_announced_with_the_event_of_its_own_copy(synthetic, spec, monkeypatch, ids_on_host):
-    class CopyStream(nullcontext):
-        copied = 0
-
-        def record_event(self):
-            self.copied += 1
-            return f"copy {self.copied}"
-
-    waited = []
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(wait_event=waited.append))
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
-    system = type("Ahead", (Recording,), {"ahead": 1, "ids_on_host": ids_on_host})(spec)
-    trainer = trained_on(system, synthetic, total=4)
-    trainer._batches._stream, trainer._batches._ahead = CopyStream(), 1
-    trainer.run(4)
-    copies = [f"copy {number}" for number in range(1, 5)]
-    assert system.arrivals == ([] if ids_on_host else copies)
-    assert len(system.announced) == 4
-    assert waited == copies
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -119,5 +119,6 @@ def test_full_disk_still_prints_the_table_and_ends_with_a_sentence(tmp_path, mon
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
     assert "warning: cannot write" in result.stdout
+    assert "the cell is in this run's table but will run again" in result.stdout
     assert "unsupported" in result.stdout
     assert "No space left on device; make room" in result.stderr
