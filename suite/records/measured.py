@@ -41,7 +41,7 @@ def refuse(model: str, broken: Iterable[Broken]) -> None:
 
 
 class Timing(Model):
-    """Durations of the parts of a cell in its own process. Throughput is not among them: see `Turns`."""
+    """Batches and pace of a cell in its own process. Throughput is not here: see `Turns`."""
 
     data_s_per_step: float
     """Making one batch, or waiting until it was made, outside the training clock; mean over all steps."""
@@ -49,11 +49,12 @@ class Timing(Model):
     """The maker of batches, and when it makes them; see `suite.run.cell.feed`."""
     producers: int
     training_threads: int
-    build_s: float
-    verify_s: float
-    train_s: float
-    evaluate_s: float
-    total_s: float
+    build_s: float | None = None
+    verify_s: float | None = None
+    train_s: float | None = None
+    evaluate_s: float | None = None
+    total_s: float | None = None
+    """Durations of its phases, in older records only."""
     alone_steps_per_s: float | None = None
     """Pace of the last two thirds of training, with nobody beside it: the median over runs of steps. None: older."""
 

@@ -150,30 +150,18 @@ class Reporter:
     def __init__(self, pipe: Connection | None) -> None:
         self._pipe = pipe
         self._phase = "start"
-        self._starts: list[tuple[str, float]] = []
         self._last = 0.0
         self.notes: list[str] = []
 
     def phase(self, name: str) -> None:
         """Start a new phase, which ends the previous one."""
         self._phase = name
-        self._starts.append((name, time.perf_counter()))
         self.send(Progress(phase=name))
 
     def beat(self, step: int = 0, steps: int = 0) -> None:
         """Send progress within the phase, unless a message was sent less than `_BEAT_S` ago."""
         if time.monotonic() - self._last >= _BEAT_S:
             self.send(Progress(phase=self._phase, step=step, steps=steps))
-
-    def seconds(self, name: str) -> float:
-        """Duration of a phase, until now if it is the current one; 0 if it did not take place."""
-        ends = [*(start for _, start in self._starts[1:]), time.perf_counter()]
-        return sum(end - start for (phase, start), end in zip(self._starts, ends, strict=True) if phase == name)
-
-    @property
-    def total_s(self) -> float:
-        """Seconds since the start of the first phase."""
-        return time.perf_counter() - self._starts[0][1]
 
     def send(self, message: Progress | Answer) -> None:
         """Send a message at once."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchmetrics.functional.classification import binary_accuracy, binary_auroc
 
 from suite.records.measured import BeladyBound, DriveSpeed, Memory, Quality, QualityPoint, Timing, Traffic
-from suite.records.record import Cell, Measurement, Status, Verification
+from suite.records.record import Measurement, Status, Verification
 from suite.records.scales import LEAD_STEPS
 from suite.records.store import StoreError, write_atomically
 from suite.run import resources
@@ -30,6 +30,7 @@ from systems.contract import Counters, EmbeddingSystem, Verdict
 from systems.spec import row_bytes_of
 from workloads.batch import Split
 
+_BY_PRODUCERS, _BEFORE_THE_CLOCK = "by producers, during training", "by the training process, before the clock"
 _STEADY = 0.05
 """Largest change of misses per step, a share, of a cache that counts as warm."""
 _FEW_STEPS = 8
@@ -203,7 +204,13 @@ def measure(
         prior_knowledge=system.prior_knowledge,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
-        timing=_timing(cell, runs=runs, paces=paces[len(paces) // 3 :], producers=producers, reporter=reporter),
+        timing=Timing(
+            data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
+            batches_made=_BY_PRODUCERS if producers else _BEFORE_THE_CLOCK,
+            producers=producers,
+            training_threads=torch.get_num_threads(),
+            alone_steps_per_s=statistics.median(paces[len(paces) // 3 :]),
+        ),
         quality=quality,
         memory=memory,
         traffic=traffic,
@@ -267,25 +274,6 @@ def first_failure(verification: Verification) -> str:
         return "no check applies to this system on this device"
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     return f"{failed[0].name}: {failed[0].detail}{more}"
-
-
-def _timing(
-    cell: Cell, *, runs: Sequence[StepsRun], paces: Sequence[float], producers: int, reporter: Reporter
-) -> Timing:
-    """Durations of the phases of a cell."""
-    made = "by producers, during training" if producers else "by the training process, before the clock"
-    return Timing(
-        data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
-        batches_made=made,
-        producers=producers,
-        training_threads=torch.get_num_threads(),
-        build_s=reporter.seconds("build"),
-        verify_s=reporter.seconds("verify"),
-        train_s=reporter.seconds("train"),
-        evaluate_s=reporter.seconds("evaluate"),
-        total_s=reporter.total_s,
-        alone_steps_per_s=statistics.median(paces),
-    )
 
 
 def _traffic(system: EmbeddingSystem, steps: int) -> Traffic:

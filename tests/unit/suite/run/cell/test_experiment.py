@@ -68,7 +68,6 @@ def test_ok_cell_measures_quality_memory_and_traffic_and_no_speed(ran):
     assert (measured.prior_knowledge, measured.same_kernel_as, measured.busy_between_steps) == ("nothing", None, False)
     timing = measured.timing
     assert timing.alone_steps_per_s > 0
-    assert timing.build_s + timing.verify_s + timing.evaluate_s + timing.train_s < timing.total_s
 
 
 def test_quality_points_score_every_sample_before_it_is_trained_on(ran):
@@ -119,7 +118,6 @@ def test_pace_alone_counts_the_waits_for_batches_under_which_a_device_may_comput
     monkeypatch.setattr(Trainer, "run", waiting)
     timing = run_cell(tiny_cell(train_steps=7), Phases()).measurement.timing
     assert timing.alone_steps_per_s == pytest.approx(4.0)  # of the seven steps one leads, untimed
-    assert timing.train_s > 0
 
 
 def test_control_is_not_verified_and_says_so_and_so_is_a_refused_reset_of_the_peak(monkeypatch):
