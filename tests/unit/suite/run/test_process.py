@@ -55,23 +55,35 @@ def test_process_that_cannot_be_started_costs_its_own_cell_alone(worker, monkeyp
     assert reason in ended.reason
 
 
-def test_silence_is_a_stall_in_the_phase_that_was_announced_last(worker):
-    run = worker("""send(Progress(phase="build")); time.sleep(60)""")
-    ended = run(Limits(wall_s=60, stall_s=2, host_bytes=10**10))
-    assert (ended.status, ended.reason) == (Status.TIMEOUT, "no sign of life for 2 s in phase 'build'")
-    assert 2 < ended.wall_s < 60
+BEATS = """
+while True:
+    send(Progress(phase="train"))
+    time.sleep(0.05)
+"""
+CHILD_TAKES_MEMORY = """
+if not os.fork():
+    x = bytearray(200_000_000)
+    x[::4096] = b"1" * len(x[::4096])
+time.sleep(60)
+"""
 
 
-@pytest.mark.slow
-def test_signs_of_life_hold_off_the_stall_but_not_the_wall(worker):
-    run = worker("""
-        while True:
-            send(Progress(phase="train"))
-            time.sleep(0.05)
-    """)
-    ended = run(Limits(wall_s=10, stall_s=4, host_bytes=10**10))
-    assert ended.status is Status.TIMEOUT
-    assert ended.reason == "still in phase 'train' after 10 s: raise --timeout"
+@pytest.mark.parametrize(
+    ("script", "limits", "status", "reason"),
+    [
+        ('send(Progress(phase="build")); time.sleep(60)', (60, 2, 10**10), Status.TIMEOUT,
+         "no sign of life for 2 s in phase 'build'"),
+        pytest.param(BEATS, (10, 4, 10**10), Status.TIMEOUT, "still in phase 'train' after 10 s: raise --timeout",
+                     marks=pytest.mark.slow),
+        (CHILD_TAKES_MEMORY, (40, 40, 200_000_000), Status.OOM_HOST, "the limit is 0.2 GB"),
+    ],
+)  # fmt: skip
+def test_silence_time_and_memory_of_the_whole_tree_are_limited(worker, script, limits, status, reason):
+    wall_s, stall_s, host_bytes = limits
+    ended = worker(script)(Limits(wall_s=wall_s, stall_s=stall_s, host_bytes=host_bytes))
+    assert ended.status is status
+    assert reason in ended.reason
+    assert ended.wall_s < 60
 
 
 def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_still(worker):
@@ -90,18 +102,6 @@ def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
         with WorkerProcess(tmp_path / f"{number}.log") as child:
             assert os.getsid(child.pid) == child.pid
         assert child.returncode == -9
-
-
-def test_memory_of_children_counts(worker):
-    run = worker("""
-        if not os.fork():
-            x = bytearray(200_000_000)
-            x[::4096] = b"1" * len(x[::4096])
-        time.sleep(60)
-    """)
-    ended = run(Limits(wall_s=40, stall_s=40, host_bytes=200_000_000))
-    assert ended.status is Status.OOM_HOST
-    assert "the limit is 0.2 GB" in ended.reason
 
 
 @pytest.mark.parametrize("end", [DONE, "os.kill(os.getpid(), 9)"])
