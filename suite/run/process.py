@@ -152,7 +152,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             if self._answers.poll(0 if ended else _POLL_S):
                 try:
                     message: Progress | Answer = self._answers.recv()
-                except EOFError:
+                except (EOFError, OSError):  # it ended, perhaps in the middle of a message
                     self.wait(_GRACE_S)  # it may still write a core dump or flush its log
                     return self._post_mortem()
                 if not isinstance(message, Progress):

@@ -13,12 +13,9 @@ from suite.run.cell.feed import (
     BackgroundLoader,
     PreloadedBatches,
     made_batches,
-    open_feed,
-    open_workload,
     producers_for,
     usable_cores,
 )
-from tests.faults.cells import tiny_cell
 from tests.unit.workloads.produced import equal, open_avazu
 
 CPU = torch.device("cpu")
@@ -114,15 +111,3 @@ def test_during_training_batches_are_taken_ahead_in_order_and_errors_arrive_in_t
         ahead.take()
     ahead.close()
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
-
-
-@pytest.mark.parametrize("producers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_batches_are_the_same_however_they_are_made(producers):
-    cell = tiny_cell(train_steps=7, counted_steps=2)
-    workload = open_workload(cell)
-    with open_feed(producers, cell, workload, device=CPU, on_batch=lambda: None) as opened:
-        batches = []
-        for run in (4, 5):
-            opened.fill(run)
-            batches += [opened.take() for _ in range(run)]
-    assert all(equal(batch, workload.batch(index)) for index, batch in enumerate(batches))
