@@ -1,7 +1,8 @@
 """The smallest cells there are, and running them."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,19 @@ def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) 
     return run_in_process(RunCell(cell=cell), limits=limits, log=folder / "worker.log", **changes)
 
 
-def left(pids: Iterable[int]) -> list[int]:
-    """Those of the processes that have not ended after a while."""
-    end = time.monotonic() + 30
-    while (running := [pid for pid in pids if runs(pid)]) and time.monotonic() < end:
+def wait_until(true: Callable[[], object], *, within_s: float = 60.0) -> None:
+    """Wait until something is true; that must be soon."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end
         time.sleep(0.05)
-    return running
+
+
+def left(pids: list[int]) -> list[int]:
+    """Those of the processes that have not ended after a while."""
+    with suppress(AssertionError):
+        wait_until(lambda: not any(map(runs, pids)), within_s=30)
+    return [pid for pid in pids if runs(pid)]
 
 
 def needs_memory_groups() -> None:

@@ -1,13 +1,12 @@
 """Systems that misbehave in a process of their own: each ends in its status, in time, with a reason to act upon."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from suite.records.record import Status
 from suite.run.process import Limits
-from tests.faults.cells import fake, left, run, tiny_cell
+from tests.faults.cells import fake, left, run, tiny_cell, wait_until
 from tests.faults.fakes import PID_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -23,10 +22,7 @@ def pids(tmp_path, monkeypatch):
     monkeypatch.setenv(PID_FILE, str(path))
 
     def wait():
-        end = time.monotonic() + SOON_S
-        while not path.exists():
-            assert time.monotonic() < end, "the fake told of no process"
-            time.sleep(0.05)
+        wait_until(path.exists, within_s=SOON_S)
         return [int(line) for line in path.read_text().split()]
 
     return wait

@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.faults.cells import fake, left
+from tests.faults.cells import fake, left, wait_until
 from tests.faults.fakes import CALM, PID_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
@@ -36,11 +35,8 @@ def hanging(command, tmp_path, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        end = time.monotonic() + SOON_S
-        while not told.exists():
-            assert time.monotonic() < end, "the worker told of nothing"
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
+        wait_until(lambda: told.exists() or process.poll() is not None, within_s=SOON_S)
+        assert process.poll() is None, process.communicate()
         yield process, [int(line) for line in told.read_text().split()]
     finally:
         process.kill()

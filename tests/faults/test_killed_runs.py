@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import pytest
 
 from suite.run import locks, memory_group
 from suite.run.memory_group import group_of
-from tests.faults.cells import needs_memory_groups
+from tests.faults.cells import needs_memory_groups, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -113,10 +112,3 @@ def test_worker_that_was_killed_alone_leaves_nothing_even_before_the_next_run(
     assert not training.group.exists()
     assert locks.remove_stale() == []
     assert [path for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"] == []
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + SOON_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
