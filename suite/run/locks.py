@@ -23,7 +23,7 @@ from suite.records.store import StoreError
 PLACE = "EMBEDDING_BENCH_LOCKS"
 """Environment variable: folder of the locks of devices. Runs with different folders do not exclude each other."""
 
-_LOCK = ".lock"
+_LOCK, _NEW = ".lock", "new-"
 _NAME = re.compile(r"[0-9]+-[a-z0-9_]{8}")
 """Name of a cell's directory: PID of the process that made it, and the suffix of `mkdtemp`."""
 
@@ -89,17 +89,17 @@ def own_folder(path: Path) -> Path:
     return path
 
 
-def locked(path: Path, *, wait: bool = False) -> IO[str]:
+def locked(path: Path) -> IO[str]:
     """Lock a file, which is created if missing.
 
     Raises:
-        BlockingIOError: another process has locked it, and `wait` is not set.
+        BlockingIOError: another process has locked it.
         OSError: it cannot be opened.
     """
     # O_NOFOLLOW: other users may be able to write to the folder
     stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+")
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
         stream.close()
         raise
@@ -114,15 +114,14 @@ def cell_directory() -> Iterator[Path]:
         OSError: the directory cannot be created.
     """
     parent = _parent()
-    with locked(parent / _LOCK, wait=True):  # no other run may look for stale directories before the new one is locked
-        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
-        held = locked(folder / _LOCK)
-    with held:
+    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
+    with locked(new / _LOCK):
+        # no other run looks at it before it has its name, and then it is locked
+        folder = new.rename(parent / f"{os.getpid()}-{new.name.removeprefix(_NEW)}")
         try:
             yield folder
         finally:
-            with locked(parent / _LOCK, wait=True):  # another run would take it for a stale one
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_stale() -> list[Path]:
@@ -136,17 +135,11 @@ def remove_stale() -> list[Path]:
         OSError: it cannot be written.
     """
     removed = []
-    parent = _parent()
-    with locked(parent / _LOCK, wait=True):
-        for folder in sorted(parent.iterdir()):
-            if not _NAME.fullmatch(folder.name) or not stat.S_ISDIR(folder.lstat().st_mode):
-                continue  # made by others, or a link
-            try:
-                held = locked(folder / _LOCK)
-            except BlockingIOError:  # it is in use
-                continue
-            with held:
-                shutil.rmtree(folder, ignore_errors=True)
+    for folder in sorted(_parent().iterdir()):
+        if not _NAME.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+            continue  # made by others, or a link
+        with suppress(BlockingIOError, FileNotFoundError), locked(folder / _LOCK):  # in use, or just removed
+            shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():
                 removed.append(folder)
     return removed

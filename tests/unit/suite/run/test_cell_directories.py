@@ -30,7 +30,7 @@ def test_only_directories_that_cells_made_are_removed(temporary):
     (parent / "13-abcdefgh").write_text("a file")
     (parent / "14-abcdefgh").mkdir()
     assert remove_stale() == [parent / "14-abcdefgh"]
-    assert sorted(path.name for path in parent.iterdir()) == [".lock", "12-abcdefgh", "13-abcdefgh", "kept"]
+    assert sorted(path.name for path in parent.iterdir()) == ["12-abcdefgh", "13-abcdefgh", "kept"]
     assert [path.name for path in data.iterdir()] == ["thesis"]
 
 
