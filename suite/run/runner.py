@@ -98,22 +98,18 @@ class Runner:
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
                 for cells in groups:
-                    self._run_group(cells, display)
+                    remaining = [cell for cell in cells if self._runs(cell)]
+                    for cell in remaining:
+                        self._run_one(cell, display)
+                    if remaining or self._lack_turns(cells):
+                        self._compare_rows(cells, display)
+                    if records := self._lack_turns(cells):
+                        self._take_turns(records, display)
             except KeyboardInterrupt:
                 self.interrupted = True
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
             display.run_finished()
         return self.records()
-
-    def _run_group(self, cells: Sequence[Cell], display: Display) -> None:
-        """Run the remaining cells of a setting and round, and time the systems of all its cells."""
-        todo = [cell for cell in cells if self._runs(cell)]
-        for cell in todo:
-            self._run_one(cell, display)
-        if todo or self._lack_turns(cells):
-            self._compare_rows(cells, display)
-        if records := self._lack_turns(cells):
-            self._take_turns(records, display)
 
     def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of the systems to time; empty if all have all times."""
