@@ -42,11 +42,7 @@ class Choice(enum.Enum):
 
 
 class Runner:
-    """One run of the benchmark.
-
-    Attributes:
-        interrupted: Whether Ctrl-C ended the run early.
-    """
+    """One run of the benchmark."""
 
     def __init__(
         self,
@@ -75,7 +71,7 @@ class Runner:
             for record in found
             if record.key in planned and record.status is not Status.INTERRUPTED
         }
-        self.interrupted = False
+        self._interrupted = False
 
     def state(self, cell: Cell) -> str:
         """`to run`, `done`, or, with `--only-failed`, `skipped` for a cell without a record."""
@@ -106,7 +102,7 @@ class Runner:
                     if records := self._lack_turns(cells):
                         self._take_turns(records, display)
             except KeyboardInterrupt:
-                self.interrupted = True
+                self._interrupted = True
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
             display.run_finished()
         return self.records()
@@ -138,6 +134,13 @@ class Runner:
     def records(self) -> list[Record]:
         """The records of the planned cells, in the order of the plan."""
         return self._of(self._cells)
+
+    @property
+    def exit_code(self) -> int:
+        """0 only if every planned cell ended `ok` or was declared unsupported; 130 after Ctrl-C, else 1."""
+        records = self.records()
+        good = len(records) == len(self._cells) and all(record.status.good for record in records)
+        return 130 if self._interrupted else 0 if good else 1
 
     def report(self, console: Console, columns: Columns = Columns.MAIN) -> None:
         """Print `columns` of the tables of the planned cells, and write the tables.
@@ -233,13 +236,6 @@ class Runner:
             **kept,
         )
         return record.untimed() if record.on_virtual_device else record
-
-
-def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> int:
-    """Exit code: 0 only if every planned cell ended `ok` or was declared unsupported; 130 after Ctrl-C, else 1."""
-    if interrupted:
-        return 130
-    return 0 if len(records) == planned and all(record.status.good for record in records) else 1
 
 
 def _summary(record: Record) -> str:

@@ -14,7 +14,7 @@ from suite.run.console.options import Options, choose_device, takes_options
 from suite.run.locks import Locked
 from suite.run.plan import plan_cells
 from suite.run.resources import available_host_bytes
-from suite.run.runner import Choice, Runner, exit_code
+from suite.run.runner import Choice, Runner
 from suite.tables.columns import Columns
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -70,9 +70,9 @@ def run(
         display = Display()
         for note in (why, *notes):
             display.note(note)
-        records = runner.run(display)
+        runner.run(display)
         runner.report(ShownConsole(), columns)
-        raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
+        raise typer.Exit(runner.exit_code)
 
 
 def main() -> None:

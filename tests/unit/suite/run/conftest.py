@@ -8,7 +8,7 @@ import pytest
 from suite.run import runner as module
 from suite.run.forkserver import Forkserver
 from suite.run.process import run_in_process
-from suite.run.runner import Choice, Runner, exit_code
+from suite.run.runner import Choice, Runner
 from suite.run.worker import RunCell
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment
@@ -33,8 +33,11 @@ def run(tmp_path, monkeypatch):
             timeout_s=timeout_s,
         )
         records = runner.run(display)
-        code = exit_code(records, planned=len(cells), interrupted=runner.interrupted)
-        return type("Ran", (), {"workers": workers, "display": display, "records": records, "code": code, "it": runner})
+        return type(
+            "Ran",
+            (),
+            {"workers": workers, "display": display, "records": records, "code": runner.exit_code, "it": runner},
+        )
 
     return go
 

@@ -9,7 +9,7 @@ from suite.records.groups import group_records
 from suite.records.record import Record, Status
 from suite.records.store import RecordStore, to_text
 from suite.run import runner as module
-from suite.run.runner import Choice, Runner, exit_code
+from suite.run.runner import Choice, Runner
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement
 from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Notebook, Turned, statuses
@@ -220,7 +220,7 @@ def test_finished_cell_is_summarised_and_had_the_limits_of_its_scale_unless_a_ti
 
 
 def test_exit_code_is_1_where_a_planned_cell_has_no_record(run):
-    assert exit_code(run().records, planned=4, interrupted=False) == 1
+    assert run(Choice.ONLY_FAILED).code == 1
 
 
 # A virtual device
