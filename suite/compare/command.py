@@ -5,7 +5,6 @@ The gate never passes without judging.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -26,27 +25,6 @@ _LEGEND = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GateResult:
-    """Result of the gate, where the share `threshold` of speed may be lost.
-
-    Attributes:
-        judged: Number of cells with a change of speed that could be told from noise.
-        failures: One sentence each.
-        noisy: Labels of judged cells whose interval is so wide that such a loss would not have been seen.
-    """
-
-    threshold: float
-    judged: int
-    failures: tuple[str, ...]
-    noisy: tuple[str, ...]
-
-    @property
-    def exit_code(self) -> int:
-        """1 where something failed; 2 where no speed could be judged, which must not look like a pass."""
-        return FAILED if self.failures else PASSED if self.judged else NOTHING_JUDGED
-
-
 def parse_share(text: str) -> float:
     """The share of speed that may be lost: `10%`, `10 %` or `0.1`.
 
@@ -63,8 +41,8 @@ def parse_share(text: str) -> float:
     return value
 
 
-def judge(comparison: Comparison, threshold: float) -> GateResult:
-    """Decide whether RUN_B may pass.
+def judge(comparison: Comparison, threshold: float, console: Console) -> int:
+    """Print whether RUN_B may pass, where the share `threshold` of speed may be lost, and return the exit code.
 
     A cell fails that
 
@@ -73,24 +51,29 @@ def judge(comparison: Comparison, threshold: float) -> GateResult:
       with other threads, are not judged;
     - was ok in RUN_A and is not in RUN_B, or is missing there;
     - was verified in RUN_A and is not in RUN_B.
+
+    The code is 1 where one fails, else 2 where no speed could be judged, which must not look like a pass, and else 0.
     """
-    judged = [(pair, pair.ratio) for pair in comparison.pairs if pair.unjudged is None and pair.ratio is not None]
-    lost = (label for label, row in comparison.only_before.items() if row.status is Status.OK)
-    noisy = [
-        pair.label
-        for pair, ratio in judged
-        # a loss of the threshold would not lie beyond noise
-        if not pair.beyond_noise and (ratio.high or math.inf) / ratio.value * (1 - threshold) >= 1
-    ]
-    return GateResult(
-        threshold=threshold,
-        judged=len(judged),
-        failures=(
-            *(failure for pair in comparison.pairs for failure in _failures(pair, threshold)),
-            *(f"{label}: ok in RUN_A, missing from RUN_B" for label in lost),
-        ),
-        noisy=tuple(noisy) if threshold else (),
-    )
+    loss = f"{100 * threshold:g}"
+    judged = [pair for pair in comparison.pairs if pair.unjudged is None]
+    noisy = [pair.label for pair in judged if threshold and not pair.shows(threshold)]
+    failures = [failure for pair in comparison.pairs for failure in _failures(pair, threshold)]
+    gone = (label for label, row in comparison.only_before.items() if row.status is Status.OK)
+    failures += (f"{label}: ok in RUN_A, missing from RUN_B" for label in gone)
+    console.line()
+    if noisy:
+        print_line(console, f"Too noisy to show a loss of {loss} %, measure more rounds: {'; '.join(noisy)}")
+    if failures:
+        reasons = _count(len(failures), "reason")
+        print_line(console, f"--fail-if-slower {loss}%: failed, {reasons}", style="bold red")
+        for failure in failures:
+            print_line(console, failure, indent=2, style="red")
+        return FAILED
+    if not judged:
+        return NOTHING_JUDGED
+    among = f"{_count(len(judged), 'cell')} judged{f', {len(noisy)} of them too noisy' if noisy else ''}"
+    print_line(console, f"--fail-if-slower {loss}%: passed, {among}", style="bold green")
+    return PASSED
 
 
 def _failures(pair: Pair, threshold: float) -> Iterator[str]:
@@ -135,11 +118,10 @@ def compare_command(
     show(comparison, console, everything=all_)
     if threshold is None:
         return
-    result = judge(comparison, threshold)
-    show_result(result, console)
-    if result.exit_code == NOTHING_JUDGED:
+    code = judge(comparison, threshold, console)
+    if code == NOTHING_JUDGED:
         errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(comparison.unjudged)}", style="red")
-    raise typer.Exit(result.exit_code)
+    raise typer.Exit(code)
 
 
 def show(comparison: Comparison, console: Console, *, everything: bool) -> None:
@@ -180,23 +162,6 @@ def _show_run(run: RunRecords, console: Console) -> None:
         said = f"e.g. {disturbed[0].cell.label}: {'; '.join(disturbed[0].disturbed)}; measure them again with --fresh."
         counted = _count(len(disturbed), "record")
         print_line(console, f"{run.name} has {counted} of a disturbed machine, {said}", style="yellow")
-
-
-def show_result(result: GateResult, console: Console) -> None:
-    """Print what the gate found."""
-    loss = f"{100 * result.threshold:g}"
-    console.line()
-    if result.noisy:
-        print_line(console, f"Too noisy to show a loss of {loss} %, measure more rounds: {'; '.join(result.noisy)}")
-    if result.exit_code == FAILED:
-        reasons = _count(len(result.failures), "reason")
-        print_line(console, f"--fail-if-slower {loss}%: failed, {reasons}", style="bold red")
-        for failure in result.failures:
-            print_line(console, failure, indent=2, style="red")
-    elif result.exit_code == PASSED:
-        noisy = f", {len(result.noisy)} of them too noisy" if result.noisy else ""
-        judged = _count(result.judged, "cell")
-        print_line(console, f"--fail-if-slower {loss}%: passed, {judged} judged{noisy}", style="bold green")
 
 
 def _count(number: int, what: str) -> str:

@@ -140,6 +140,12 @@ class Pair:
         """Whether RUN_B is slower beyond noise."""
         return self.beyond_noise and self.ratio is not None and self.ratio.value < 1
 
+    def shows(self, loss: float) -> bool:
+        """Whether a loss of this share of speed would have been beyond noise."""
+        if self.ratio is None or self.ratio.high is None:
+            return False
+        return self.beyond_noise or self.ratio.high / self.ratio.value * (1 - loss) < 1
+
     @property
     def speeds(self) -> str:
         """Relative speeds in both runs, their ratio and its interval."""

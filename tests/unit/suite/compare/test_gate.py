@@ -1,5 +1,8 @@
+import io
+
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
+from rich.console import Console
 
 from suite.compare.command import judge, parse_share
 from suite.compare.compare import Unjudged
@@ -16,16 +19,23 @@ def test_share_is_read_in_percent_or_plain_and_refused_with_examples():
             parse_share(text)
 
 
+def verdict(comparison):
+    """Exit code of the gate at 10 %, and what it says."""
+    said = io.StringIO()
+    return judge(comparison, 0.10, Console(file=said, width=200)), said.getvalue()
+
+
 @pytest.mark.parametrize(("factor", "code"), [(0.899, 1), (0.901, 0)])
 def test_threshold_is_a_ratio_of_throughputs_of_one_less_the_share(tmp_path, factor, code):
-    found = compared(tmp_path, rounds("cache", STEADY), later("cache", scaled(factor)))
-    assert judge(found, 0.10).exit_code == code
+    assert verdict(compared(tmp_path, rounds("cache", STEADY), later("cache", scaled(factor))))[0] == code
 
 
 def test_noise_never_fails(tmp_path):
     uneven = [0.5 * BASELINE, BASELINE, 2 * BASELINE]
-    found = judge(compared(tmp_path, rounds("cache", uneven), later("cache", scaled(0.7, uneven))), 0.10)
-    assert (found.exit_code, found.judged, found.noisy) == (0, 1, ("cache x criteo_kaggle",))
+    code, said = verdict(compared(tmp_path, rounds("cache", uneven), later("cache", scaled(0.7, uneven))))
+    assert code == 0
+    assert "Too noisy to show a loss of 10 %, measure more rounds: cache x criteo_kaggle" in said
+    assert "passed, 1 cell judged, 1 of them too noisy" in said
 
 
 WRONG = {"checked": verification(passed=False, difference=0.3), "status": Status.WRONG_ANSWER}
@@ -51,9 +61,11 @@ FAILED_IN_TURNS = {"status": Status.CRASHED, "phase": "turns"}
 )
 def test_cell_that_is_no_longer_ok_verified_or_there_fails_and_no_other_does(tmp_path, before, after, failures):
     both = compared(tmp_path, [*before, *rounds("other", STEADY)], [*after, *later("other", STEADY)])
-    found = judge(both, 0.10)
-    assert found.failures == tuple(f"cache x criteo_kaggle: {failure}" for failure in failures)
-    assert found.exit_code == int(bool(failures))
+    code, said = verdict(both)
+    assert code == int(bool(failures))
+    assert [line.strip() for line in said.splitlines() if line.startswith("  ")] == [
+        f"cache x criteo_kaggle: {failure}" for failure in failures
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +80,5 @@ def test_cell_that_is_no_longer_ok_verified_or_there_fails_and_no_other_does(tmp
 def test_speed_that_decides_nothing_is_listed_with_a_remedy(tmp_path, system, setting, after, reason):
     before, now = [BASELINE], [0.5 * BASELINE]
     both = compared(tmp_path, rounds(system, before, setting=setting), later(system, now, setting=setting, **after))
-    found = judge(both, 0.10)
-    assert (found.exit_code, found.judged, found.failures) == (2, 0, ())
+    assert verdict(both) == (2, "\n")
     assert both.unjudged == {reason: [f"{system} x criteo_kaggle"]}
