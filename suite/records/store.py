@@ -70,22 +70,16 @@ class RecordStore:
 
     def load_all(self) -> tuple[list[Record], list[NotARecord]]:
         """Every readable record in order of file name, and the files that were skipped."""
-        records, problems = self.load_files()
-        return list(records.values()), problems
-
-    def load_files(self) -> tuple[dict[Path, Record], list[NotARecord]]:
-        """Every readable record by its file, in order of file name, and the files that were skipped."""
-        records: dict[Path, Record] = {}
-        problems = []
+        records, problems = [], []
         try:
             paths = sorted(path for path in self.directory.iterdir() if path.suffix == ".json")
         except FileNotFoundError:
-            return {}, []
+            return [], []
         except OSError as error:
-            return {}, [NotARecord(self.directory, f"cannot be read: {error.strerror or error}")]
+            return [], [NotARecord(self.directory, f"cannot be read: {error.strerror or error}")]
         for path in paths:
             try:
-                records[path] = load_record(path)
+                records.append(load_record(path))
             except NotARecord as problem:
                 problems.append(problem)
         return records, problems

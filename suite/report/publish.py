@@ -73,8 +73,9 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
     every: dict[Path, Record] = {}
     problems: list[NotARecord] = []
     for root in roots:
-        records, bad = RecordStore(root).load_files()
-        every |= records
+        store = RecordStore(root)
+        records, bad = store.load_all()
+        every |= {store.path(record): record for record in records}
         problems += bad
     paths = sorted(every, key=lambda path: (every[path].order, path))
     groups = tuple(chain(*sweeps(group_records(every[path] for path in paths))))

@@ -42,8 +42,9 @@ def check_beside_a_good_one(scratch: Path, name: str, content: bytes) -> tuple[s
         good.write_text(to_text(GOOD))
         bad = root / "records" / name
         bad.write_bytes(content)
-        files, problems = RecordStore(root).load_files()
-        assert good in files
+        records, problems = RecordStore(root).load_all()
+        files = map(RecordStore(root).path, records)
+        assert GOOD in records
         assert {*files, *(problem.path for problem in problems)} == {good, bad}
         checked = check_files([good, bad])
         assert checked[good] == ()
