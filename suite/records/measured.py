@@ -23,21 +23,20 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     @model_validator(mode="after")
-    def _has_every_field(self, info: ValidationInfo) -> Self:
-        if info.context == EVERY_FIELD:
-            missing = (name for name in type(self).model_fields if name not in self.model_fields_set)
-            refuse(type(self).__name__, (((name,), "Field required") for name in missing))
+    def _holds(self, info: ValidationInfo) -> Self:
+        fields = type(self).model_fields if info.context == EVERY_FIELD else ()
+        missing = [((name,), "Field required") for name in fields if name not in self.model_fields_set]
+        errors = [
+            InitErrorDetails(type=PydanticCustomError("rule", "{what}", {"what": what}), loc=place, input=None)
+            for place, what in missing or self._broken(from_json=info.mode == "json")
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
         return self
 
-
-def refuse(model: str, broken: Iterable[Broken]) -> None:
-    """Raise a `ValidationError` that says which rules are broken, and where; return if there is none."""
-    errors = [
-        InitErrorDetails(type=PydanticCustomError("rule", "{what}", {"what": what}), loc=place, input=None)
-        for place, what in broken
-    ]
-    if errors:
-        raise ValidationError.from_exception_data(model, errors)
+    def _broken(self, *, from_json: bool) -> Iterable[Broken]:
+        """Rules that its values break. A run puts its records together part by part, a file has whole ones."""
+        return ()
 
 
 class Timing(Model):
@@ -118,12 +117,7 @@ class Traffic(Model):
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where known."""
 
-    @model_validator(mode="after")
-    def _adds_up(self) -> Self:
-        refuse("Traffic", self._contradictions())
-        return self
-
-    def _contradictions(self) -> Iterator[Broken]:
+    def _broken(self, *, from_json: bool) -> Iterator[Broken]:
         counted = {name: value for name, value in self if isinstance(value, int)}
         for fewer, more in (("unique_misses", "unique_ids"), ("unique_ids", "lookups"), ("lookup_misses", "lookups")):
             if fewer in counted and more in counted and counted[fewer] > counted[more]:
@@ -289,12 +283,7 @@ class Turns(Model):
     embedding_drive: DriveTraffic | None = None
     """In the turns of `embedding_s`."""
 
-    @model_validator(mode="after")
-    def _are_pairs(self) -> Self:
-        refuse("Turns", self._contradictions())
-        return self
-
-    def _contradictions(self) -> Iterator[Broken]:
+    def _broken(self, *, from_json: bool) -> Iterator[Broken]:
         if (self.baseline_s is None) != (self.baseline is None):
             yield ("baseline",), f"found {self.baseline!r}, which does not go with baseline_s"
         for name, other in (("system_s", "baseline_s"), ("embedding_s", "baseline_embedding_s")):
