@@ -9,9 +9,8 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from suite.records.measured import Model
 
@@ -81,18 +80,14 @@ WORKERS_OPENMP = {"GOMP_SPINCOUNT": "2000"}
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """The first visible GPU, as far as it is described.
-
-    Attributes:
-        cuda: Highest CUDA version that the driver serves, e.g. `12.8`; torch's own is part of its package version.
-    """
+class Gpu(NamedTuple):
+    """The first visible GPU, as far as it is described."""
 
     model: str
     memory_bytes: int | None = None
     driver: str | None = None
     cuda: str | None = None
+    """Highest CUDA version that the driver serves, e.g. `12.8`; torch's own is part of its package version."""
     uuid: str | None = None
 
 

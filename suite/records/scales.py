@@ -9,11 +9,9 @@ LEAD_STEPS = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """One size of the whole experiment.
+    """One size of the whole experiment; see `Cell` for the fields of the same names.
 
     Attributes:
-        max_rows: Synthetic tables are capped alike to hold about so many rows in all; None: published sizes.
-        bottom_mlp: Hidden widths of the bottom MLP; its output is the embedding dim.
         epoch_samples: Training samples of one synthetic epoch, after which a DLRM has learnt most of what the labels
             hold; None: those of the published split.
         lr: Learning rate by optimizer. Off by roundings, those of `small` move AUROC by at most 2.4e-4
@@ -22,7 +20,6 @@ class Scale:
             (rounding_full.json).
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
-        turns: About so many: a group takes whole designs of orders.
         turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
             `LONG_TURN` steps.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
