@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,44 +30,39 @@ def run_of(own: list[float], beside: list[float], *names: str, **changed: Any) -
     return {"datetime": "2026-11-01T12:00:00+00:00", "benchmarks": [*measured, gather]}
 
 
-class Files:
-    """Runs and limits in a directory, and the gate called on them."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.limits = folder / "limits.json"
-        self._capsys = capsys
-        self.out = self.error = ""
-
-    def gate(self, *runs: Any, write: bool = False) -> int:
-        paths = [self.folder / f"run{number}.json" for number, _ in enumerate(runs)]
-        for path, run in zip(paths, runs, strict=True):
-            path.write_text(run if isinstance(run, str) else json.dumps(run))
-        code = ratio_gate.main([*map(str, paths), "--limits", str(self.limits), *(["--write"] if write else [])])
-        self.out, self.error = self._capsys.readouterr()
-        return code
+Gate = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Files:
-    return Files(tmp_path, capsys)
+def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Gate:
+    """The gate called on runs with `limits.json` in a directory: its exit code, and what it said."""
+
+    def call(*runs: Any, write: bool = False) -> tuple[int, str]:
+        paths = [tmp_path / f"run{number}.json" for number, _ in enumerate(runs)]
+        for path, run in zip(paths, runs, strict=True):
+            path.write_text(run if isinstance(run, str) else json.dumps(run))
+        limits = ["--limits", str(tmp_path / "limits.json"), *(["--write"] if write else [])]
+        code = ratio_gate.main([*map(str, paths), *limits])
+        return code, "".join(capsys.readouterr())
+
+    return call
 
 
-def test_limit_is_the_worst_ratio_seen_with_headroom_and_names_what_was_seen(files: Files) -> None:
-    assert files.gate(run_of([2.0], [1.0]), run_of([3.0], [1.0]), write=True) == 0
-    limits = json.loads(files.limits.read_text())["limits"]
-    assert limits["plan"]["limit"] == 3.0 * ratio_gate.HEADROOM
-    assert limits["plan"]["seen"] == [2.0, 3.0]
-    assert (limits["plan"]["beside"], limits["plan"]["units"], limits["plan"]["threads"]) == ("gather", 1_000, 1)
+def test_limit_is_the_worst_ratio_seen_with_headroom_and_names_what_was_seen(gate: Gate, tmp_path: Path) -> None:
+    assert gate(run_of([2.0], [1.0]), run_of([3.0], [1.0]), write=True)[0] == 0
+    limit = json.loads((tmp_path / "limits.json").read_text())["limits"]["plan"]
+    assert (limit["limit"], limit["seen"]) == (3.0 * ratio_gate.HEADROOM, [2.0, 3.0])
+    assert (limit["beside"], limit["units"], limit["threads"]) == ("gather", 1_000, 1)
 
 
 @pytest.mark.parametrize(("own", "beside", "code"), [(2.5, 1.0, 0), (25.0, 10.0, 0), (2.51, 1.0, ratio_gate.BEYOND)])
 def test_exit_code_turns_one_just_beyond_the_limit_however_slow_the_machine_is(
-    files: Files, own: float, beside: float, code: int
+    gate: Gate, own: float, beside: float, code: int
 ) -> None:
-    files.gate(run_of([2.0], [1.0]), write=True)
-    assert files.gate(run_of([own], [beside])) == code
-    assert ("BEYOND" in files.out) == ("beyond the limit: plan" in files.error) == bool(code)
+    gate(run_of([2.0], [1.0]), write=True)
+    found, said = gate(run_of([own], [beside]))
+    assert found == code
+    assert ("BEYOND" in said) == ("beyond the limit: plan" in said) == bool(code)
 
 
 @pytest.mark.parametrize(
@@ -82,20 +78,22 @@ def test_exit_code_turns_one_just_beyond_the_limit_however_slow_the_machine_is(
         (run_of([1.0], [1.0], clock="time.perf_counter"), "clock time.perf_counter instead of time.process_time"),
     ],
 )
-def test_run_that_cannot_be_judged_is_refused_with_the_reason(files: Files, run: Any, message: str) -> None:
-    files.gate(run_of([2.0], [1.0]), write=True)
-    assert files.gate(run) == ratio_gate.UNUSABLE
-    assert message in files.error
+def test_run_that_cannot_be_judged_is_refused_with_the_reason(gate: Gate, run: Any, message: str) -> None:
+    gate(run_of([2.0], [1.0]), write=True)
+    code, said = gate(run)
+    assert code == ratio_gate.UNUSABLE
+    assert message in said
 
 
 @pytest.mark.parametrize("limits", [None, '{"limits": {"plan": {"limit": 2}}}', "{"])
-def test_missing_or_damaged_limits_are_named_with_the_command_that_makes_them(files: Files, limits: str | None) -> None:
+def test_missing_or_damaged_limits_are_named_with_the_command_that_makes_them(
+    gate: Gate, tmp_path: Path, limits: str | None
+) -> None:
     if limits is not None:
-        files.limits.write_text(limits)
-    assert files.gate(run_of([2.0], [1.0])) == ratio_gate.UNUSABLE
-    assert str(files.limits) in files.error
-    assert "--write" in files.error
-    assert ratio_gate.main([str(files.folder / "none.json")]) == ratio_gate.UNUSABLE
+        (tmp_path / "limits.json").write_text(limits)
+    code, said = gate(run_of([2.0], [1.0]))
+    assert code == ratio_gate.UNUSABLE
+    assert str(tmp_path / "limits.json") in said and "--write" in said
 
 
 def test_committed_run_is_within_the_committed_limits() -> None:
@@ -110,13 +108,8 @@ def test_committed_limits_follow_from_the_ratios_beside_them() -> None:
 
 
 def test_committed_run_has_the_benchmarks_that_there_are() -> None:
-    modules = (PROJECT / "tests" / "bench").glob("test_*.py")
-    functions = {
-        node.name
-        for module in modules
-        for node in ast.parse(module.read_text()).body
-        if isinstance(node, ast.FunctionDef) and "turns" in {argument.arg for argument in node.args.args}
-    }
+    sources = "".join(module.read_text() for module in (PROJECT / "tests" / "bench").glob("test_*.py"))
+    functions = set(re.findall(r"^def (test_\w+)\([^)]*\bturns: ", sources, re.MULTILINE))
     collect = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider", "tests/bench"]
     shown = subprocess.run(collect, cwd=PROJECT, capture_output=True, text=True, check=True, timeout=120).stdout
     collected = {line.rpartition("::")[2] for line in shown.splitlines() if "::" in line}

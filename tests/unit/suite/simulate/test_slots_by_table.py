@@ -67,20 +67,17 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     assert misses_of(trace, 900, span) == split.shared_misses
 
 
-def split_of(own, shared):
-    return SlotSplit(slots=1, cache_rows={"a": 1}, misses=(own,), shared_misses=shared)
-
-
 @pytest.mark.parametrize(
-    ("split", "answer"),
+    ("own", "shared", "answer"),
     [
-        (split_of(90, 100), "Worth it: caches of their own have 10.0% fewer misses than one shared by all tables."),
-        (split_of(99, 100), "Hardly worth it: caches of their own have only 1.0% fewer misses than one shared"),
-        (split_of(105, 100), "Not worth it: caches of their own have 5.0% more misses than one shared by all tables."),
-        (split_of(0, 0), "Not worth it: caches of their own have 0.0% fewer misses"),
+        (90, 100, "Worth it: caches of their own have 10.0% fewer misses than one shared by all tables."),
+        (99, 100, "Hardly worth it: caches of their own have only 1.0% fewer misses than one shared"),
+        (105, 100, "Not worth it: caches of their own have 5.0% more misses than one shared by all tables."),
+        (0, 0, "Not worth it: caches of their own have 0.0% fewer misses"),
     ],
 )
-def test_one_sentence_says_whether_it_is_worth_it(split, answer):
+def test_one_sentence_says_whether_it_is_worth_it(own, shared, answer):
+    split = SlotSplit(slots=1, cache_rows={"a": 1}, misses=(own,), shared_misses=shared)
     assert split.answer.startswith(answer)
 
 

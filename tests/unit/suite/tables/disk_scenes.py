@@ -58,16 +58,10 @@ def on_drive(
     written_bytes: int = 0,
     **changes: Any,
 ) -> list[Record]:
-    """Rounds of a system beside a drive, so many times as fast as `full_ram`: in the whole step, and `alone`.
+    """Rounds of a system, so many times as fast as `full_ram` in the whole step, and `alone` in the embedding step.
 
-    Args:
-        system: `full_ram` itself is not held to the budget, and reads nothing.
-        ratio: To the baseline's speed, in the whole step.
-        budget: For the host, in bytes.
-        alone: The same in the embedding step, where `full_ram` is twice as fast as in the whole one; None: not timed.
-        seeds: Rounds; their ratios lie 1 % apart.
-        rows_read, read_bytes, written_bytes: Per sample, of both kinds of turns; rows are not known where None.
-        changes: To `record`.
+    There `full_ram` is twice as fast. It is not held to the budget, and reads nothing. Ratios of rounds lie 1 % apart;
+    reads and writes are per sample, of both kinds of turns.
     """
     own = {"device": "cpu", "cache_ratio": None, "host_budget_bytes": budget, "batch_size": 1000, "builds": 1}
     baseline, on_disk = 10_000.0, not is_baseline(system)
@@ -101,18 +95,9 @@ def on_drive(
             "baseline_embedding_s": None if alone is None else beside.baseline_s,
             "embedding_drive": traffic if on_disk and alone is not None else None,
         }
-        measured = {
-            "drive": DRIVE if on_disk else None,
-            "held": held(budget) if on_disk else None,
-        }
-        found.append(
-            plain.model_copy(
-                update={
-                    "turns": plain.turns.model_copy(update=timed),
-                    "measurement": plain.measurement.model_copy(update=measured),
-                }
-            )
-        )
+        measured = {"drive": DRIVE, "held": held(budget)} if on_disk else {}
+        parts = {"turns": (plain.turns, timed), "measurement": (plain.measurement, measured)}
+        found.append(plain.model_copy(update={name: old.model_copy(update=new) for name, (old, new) in parts.items()}))
     return found
 
 
