@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from suite.records.scales import FULL, SMALL
-from suite.tables.statistics import Estimate, ratio_of, samples_of, unpaired_ratio
+from suite.tables.statistics import Estimate, ratio_of, samples_of
 
 SYSTEMS = 7
 NOISIER = 2.0
@@ -97,7 +97,7 @@ def two_runs(draws: np.random.Generator, builds: int, spread: float, pairs: int)
 
 
 def _pair(draws: np.random.Generator, builds: int, spread: float, other: float) -> Estimate:
-    return unpaired_ratio(draws.normal(0, spread, builds).tolist(), draws.normal(0, other, builds).tolist())
+    return ratio_of(draws.normal(0, spread, builds).tolist(), draws.normal(0, other, builds).tolist())
 
 
 def _half(found: Estimate) -> float:

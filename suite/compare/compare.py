@@ -16,7 +16,7 @@ from suite.records.store import NotARecord, RecordStore
 from suite.tables.formatting import MISSING, amount, megabytes, percent, relative, score
 from suite.tables.rows import Row, merged_rows, one_line
 from suite.tables.settings import cache
-from suite.tables.statistics import Estimate, log_speeds, samples_of, unpaired_ratio
+from suite.tables.statistics import Estimate, log_speeds, ratio_of, samples_of
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
@@ -276,7 +276,7 @@ def _pair(label: str, before: Row, after: Row) -> Pair:
     elif any(row.ratio is None for row in rows):
         unjudged = Unjudged.NO_BASELINE
     else:
-        ratio = unpaired_ratio(*(samples_of(log_speeds(row.records)) for row in (after, before)))
+        ratio = ratio_of(*(samples_of(log_speeds(row.records)) for row in (after, before)))
         elsewhere = Unjudged.ANOTHER_MACHINE if len(machines) > 1 else None
         unjudged = Unjudged.NO_INTERVAL if ratio.low is None else elsewhere
     return Pair(label=label, before=before, after=after, ratio=ratio, unjudged=unjudged)

@@ -20,9 +20,6 @@ from suite.records.groups import is_baseline
 from suite.records.measured import Turns
 from suite.records.record import Record, Status
 
-_CONFIDENCE = 0.95
-_NORMAL = 1.4826
-"""Standard deviations in a median distance from the median, of a normal distribution."""
 BuildKey = tuple[str, int]
 """A contest, and one of its builds: within it, systems had the same turns."""
 ENOUGH_RUNS = 3
@@ -129,8 +126,9 @@ def scatter_of(runs: Iterable[Record]) -> float:
             logs.append(math.log(_pace(own) / alone))
     if len(logs) < 4:
         return 0.0
-    middle = statistics.median(logs)
-    return _NORMAL * statistics.median(abs(log - middle) for log in logs)
+    from scipy.stats import median_abs_deviation
+
+    return float(median_abs_deviation(logs, scale="normal"))
 
 
 def _embedding_ratio(own: Sequence[Turns]) -> Estimate | None:
@@ -183,48 +181,28 @@ def _log_speeds(timed: Iterable[Turns]) -> dict[BuildKey, float]:
     }
 
 
-def mean_of(values: Collection[float]) -> Estimate:
-    """A mean with Student's interval."""
-    mean = statistics.fmean(values)
-    if len(values) == 1:
-        return Estimate(value=mean, low=None, high=None)
-    if len(set(values)) == 1:  # scipy divides by the spread
-        return Estimate(value=mean, low=mean, high=mean)
-    from scipy.stats import ttest_1samp  # takes most of a second
+def mean_of(values: Collection[float], less: Collection[float] = ()) -> Estimate:
+    """A mean with Student's interval, or its difference from the mean of another sample with Welch's."""
+    samples = [list(sample) for sample in (values, less) if sample]
+    middle = statistics.fmean(values) - (statistics.fmean(less) if less else 0.0)
+    if min(map(len, samples)) == 1:
+        return Estimate(value=middle, low=None, high=None)
+    if all(len(set(sample)) == 1 for sample in samples):  # scipy divides by the spread
+        return Estimate(value=middle, low=middle, high=middle)
+    from scipy.stats import ttest_1samp, ttest_ind  # takes most of a second
 
-    with _without_rounding_warnings():
-        low, high = ttest_1samp(list(values), 0).confidence_interval(_CONFIDENCE)
-    return Estimate(value=mean, low=low, high=high)
-
-
-def ratio_of(logs: Collection[float]) -> Estimate:
-    """The mean of log ratios, one per build or run, as a ratio with Student's interval."""
-    return _exponential(mean_of(logs))
+    # builds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        test = ttest_ind(*samples, equal_var=False) if less else ttest_1samp(*samples, 0)
+        low, high = test.confidence_interval(0.95)
+    return Estimate(value=middle, low=low, high=high)
 
 
-def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:
-    """Ratio of two sets of log ratios that have no build in common, with Welch's interval."""
-    middle = statistics.fmean(ours) - statistics.fmean(theirs)
-    if min(len(ours), len(theirs)) == 1:
-        return _exponential(Estimate(value=middle, low=None, high=None))
-    if len(set(ours)) == len(set(theirs)) == 1:
-        return _exponential(Estimate(value=middle, low=middle, high=middle))
-    from scipy.stats import ttest_ind
-
-    with _without_rounding_warnings():
-        low, high = ttest_ind(list(ours), list(theirs), equal_var=False).confidence_interval(_CONFIDENCE)
-    return _exponential(Estimate(value=middle, low=low, high=high))
-
-
-def _exponential(log: Estimate) -> Estimate:
-    """A ratio with its interval, of its logarithm."""
+def ratio_of(logs: Collection[float], beside: Collection[float] = ()) -> Estimate:
+    """The mean of log ratios, one per build or run, as a ratio; `beside` has those of another side, of other builds."""
+    log = mean_of(logs, beside)
     low, high = (None if end is None else math.exp(end) for end in (log.low, log.high))
     return Estimate(value=math.exp(log.value), low=low, high=high)
-
-
-def _without_rounding_warnings() -> warnings.catch_warnings:
-    """Builds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
-    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
 
 
 def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate | None:
@@ -240,7 +218,7 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
     if (found := _in_the_same_turns(*logs)) is not None:
         return found
     if all(logs) and _beside_a_baseline(ours) and _beside_a_baseline(theirs):
-        return unpaired_ratio(*map(samples_of, logs))
+        return ratio_of(*map(samples_of, logs))
     return None
 
 
