@@ -123,7 +123,8 @@ def replayed_misses(trace: Trace, span: Span, divisions: Sequence[Mapping[str, i
         found.append((own, [watch(*together, policy="lru", prefetch="off")] if some else []))
     distinct = {names: DistinctRows(part.rows) for names, part in parts.items()}
     for seen in replayed(trace, 0, span.stop):
-        batches = {names: Seen(seen.number, part.of(seen.ids), distinct[names]) for names, part in parts.items()}
+        ids = {names: part.of(seen.ids) for names, part in parts.items()}
+        batches = {names: Seen(seen.number, own, distinct[names].of(own)) for names, own in ids.items()}
         for names, model, tally in watched:
             model.announce(batches[names])
             model.step(batches[names], tally if seen.number >= span.counted_from else None)

@@ -172,12 +172,7 @@ def run_cells(
 ) -> Iterator[tuple[SimulatedCell, Outcome]]:
     """Replay cells, as many in one pass over the stream as take `MEMORY_BYTES`, and give each with its outcome.
 
-    Args:
-        cells: In the order in which they are replayed.
-        trace: The stream.
-        span: What is replayed, and what of it counted.
-        row: What a row weighs.
-        shown: Told what has been replayed: batches of all cells, how many, and of how many.
+    `shown` is told what has been replayed: batches of all cells, how many, and of how many.
 
     Raises:
         DataError: the stream is damaged.

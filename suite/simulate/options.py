@@ -51,16 +51,11 @@ def open_trace(
     seed: int = 0,
     frequency_prefix: float = 1.0,
 ) -> Trace:
-    """The training stream of a workload, synthetic or prepared, or a trace file.
+    """The training stream of a workload, synthetic or prepared, or a trace file, as the options of these names say.
 
-    Args:
-        workload: One name, as `run_bench.py --workloads` takes it; with `trace` it is ignored.
-        scale: Gives table sizes of synthetic streams, and the batch size unless that is given.
-        data_dir: Where datasets were prepared.
-        trace: A file of ids, as `FileTrace` takes it.
-        batch_size: Samples per batch.
-        seed: Of synthetic streams; prepared rows have one order, that of time.
-        frequency_prefix: Share of the training split that a system may take frequencies from.
+    The scale gives table sizes of synthetic streams, and the batch size unless that is given. Prepared rows have one
+    order, that of time, whatever the seed. `frequency_prefix` is the share of the training split that a system may take
+    frequencies from.
 
     Raises:
         BadOption: an option cannot be.

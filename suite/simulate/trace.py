@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,30 +198,25 @@ class DistinctRows:
         return found.rows, found.counts
 
 
-class Seen:
+class Seen(NamedTuple):
     """A batch of a trace as simulators see it.
 
     Attributes:
         number: Its index in the trace.
         ids: As they came.
+        unique: Distinct rows, int32 `[u]`, in order of first occurrence, and how often each occurs.
     """
 
-    def __init__(self, number: int, ids: Ids, distinct: DistinctRows) -> None:
-        self.number = number
-        self.ids = ids
-        self._distinct = distinct
-
-    @cached_property
-    def unique(self) -> tuple[Int32s, Int32s]:
-        """Distinct rows, int32 `[u]`, in order of first occurrence, and how often each occurs."""
-        return self._distinct.of(self.ids)
+    number: int
+    ids: Ids
+    unique: tuple[Int32s, Int32s]
 
 
 def replayed(trace: Trace, start: int, stop: int) -> Iterator[Seen]:
     """Batches `start` to `stop` of a trace; the next one is made by another thread meanwhile."""
     distinct = DistinctRows(trace.rows)
     for number, ids in made_ahead(trace, range(start, stop), threads=1):
-        yield Seen(number, ids, distinct)
+        yield Seen(number, ids, distinct.of(ids))
 
 
 def made_ahead(trace: Trace, numbers: Iterable[int], *, threads: int) -> Iterator[tuple[int, Ids]]:

@@ -50,13 +50,13 @@ def parse_policies(text: str) -> list[Variant]:
     named = [part for entry in split_list(text) for part in (ALL if entry == "all" else (entry,))]
     if not named:
         raise BadOption(f"--policies: none named: give all, or some of {', '.join(MODELS)}")
+    variants: dict[tuple[object, ...], Variant] = {}
     try:
-        parsed = [read_variant(entry, known=list(MODELS), what="policy") for entry in (*named, *BOUNDS)]
+        for entry in (*named, *BOUNDS):
+            variant = read_variant(entry, known=list(MODELS), what="policy")
+            variants.setdefault((variant.name, *sorted(parameters_of(variant).items())), variant)
     except UnknownSystem as error:
         raise BadOption(f"--policies: {error}") from None
-    variants: dict[tuple[object, ...], Variant] = {}
-    for variant in parsed:
-        variants.setdefault((variant.name, *sorted(parameters_of(variant).items())), variant)
     return list(variants.values())
 
 
@@ -64,20 +64,17 @@ def load(variant: Variant) -> type[CacheModel]:
     """Import a variant's class.
 
     Raises:
-        BadOption: there is no such class, or it has no such parameter or value.
+        UnknownSystem: there is no such class, or it has no such parameter or value.
     """
     target = MODELS.get(variant.name, variant.name)
     module_name, _, class_name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)
     except ImportError as error:
-        raise BadOption(f"--policies: cannot import {variant.name}: {error}") from error
+        raise UnknownSystem(f"cannot import {variant.name}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, CacheModel)):
-        raise BadOption(f"--policies: {target} is not a CacheModel")
-    try:
-        check_parameters(variant, found.variants)
-    except UnknownSystem as error:
-        raise BadOption(f"--policies: {error}") from None
+        raise UnknownSystem(f"{target} is not a CacheModel")
+    check_parameters(variant, found.variants)
     return found
 
 
@@ -90,7 +87,7 @@ def build(variant: Variant, setting: Setting) -> CacheModel:
     """A model with all its parameters.
 
     Raises:
-        BadOption: as `load`.
+        UnknownSystem: as `load`.
         CannotReplay: the policy cannot run in this setting.
     """
     return load(variant)(setting, parameters_of(variant))
