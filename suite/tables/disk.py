@@ -30,11 +30,11 @@ class Step(StrEnum):
 
 _NAMES: Final = (
     Column(
-        words="budget", name="budget", show=binary_bytes, text=True, repeats=True,
+        words="budget", name="budget", show=binary_bytes, text=True,
         definition="all that a system may keep in memory for rows, the page cache of its files included; "
         f"{IN_RAM} keeps all rows in RAM, outside the budget: the line to reach.",
     ),
-    Column(words="system", name="system", text=True, repeats=True),
+    Column(words="system", name="system", text=True),
 )  # fmt: skip
 _BESIDE_RAM: Final = Column(
     words=f"vs {IN_RAM}", name="ratio", show=relative, noisy=True,

@@ -122,7 +122,7 @@ def merged_rows(group: RecordGroup) -> list[Row]:
         row = _merge(runs, baseline)
         numbers = {**row.numbers, "kernel_ratio": kernel_ratio(runs, row.ratio, systems)}
         row = replace(row, noise=noise, numbers=numbers, apart=_apart(row, scatter))
-        rows.append(replace(row, notes=(*row.notes, *_note_of(row))))
+        rows.append(replace(row, notes=tuple(dict.fromkeys(_notes(row)))))
     return rows
 
 
@@ -134,16 +134,6 @@ def _apart(row: Row, scatter: float) -> bool:
     own = math.log(high / low) / 2 if low and high else 0.0
     drift = 2 * scatter / math.sqrt(row.measured_rounds)
     return abs(math.log(row.steps_per_s / row.alone_steps_per_s)) > math.log1p(AGREE + max(own, drift))
-
-
-def _note_of(row: Row) -> Iterator[str]:
-    if row.interrupted:
-        yield f"its turns were interrupted before all {row.cell.builds} builds were timed: give the same command again"
-    if row.apart:
-        yield (
-            f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone: they differ, and no verdict "
-            "uses its speed"
-        )
 
 
 def baseline_repeat(group: RecordGroup) -> Row | None:
@@ -181,7 +171,6 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None) -> Row:
         "reason": worst.reason,
         "phase": worst.phase,
         "verified": _verified(runs),
-        "notes": _notes(runs, measurements),
         "records": runs,
     }
     if not measurements:
@@ -274,20 +263,23 @@ def _verified(runs: Sequence[Record]) -> str | None:
     return "bitwise" if difference == 0 else f"within {difference:.0e}"
 
 
-def _notes(runs: Sequence[Record], measurements: Sequence[Measurement]) -> tuple[str, ...]:
-    notes = [one_line(note) for run in runs for note in run.notes]
+def _notes(row: Row) -> Iterator[str]:
+    runs, measurements = row.records, row.measurements
+    yield from (one_line(note) for run in runs for note in run.notes)
     if 0 < len(measurements) < len(runs):
-        notes.append(f"numbers come from {len(measurements)} of {len(runs)} rounds")
+        yield f"numbers come from {len(measurements)} of {len(runs)} rounds"
     overflow = sum(m.traffic.overflow_batches for m in measurements if m.traffic is not None)
     if overflow:
-        notes.append(f"{overflow} counted batches had more distinct rows than the cache has slots")
+        yield f"{overflow} counted batches had more distinct rows than the cache has slots"
     waits = [turns.data_wait_s / sum(map(sum, turns.system_s)) for run in runs if (turns := run.turns) is not None]
     if waits and max(waits) > WAIT_SHARE:
-        notes.append(
-            f"up to {100 * max(waits):.1f} % of its turns went by waiting for batches: the system is faster than the "
-            "table says"
-        )
-    return tuple(dict.fromkeys(notes))
+        share = f"{100 * max(waits):.1f} %"
+        yield f"up to {share} of its turns went by waiting for batches: the system is faster than the table says"
+    if row.interrupted:
+        yield f"its turns were interrupted before all {row.cell.builds} builds were timed: give the same command again"
+    if row.apart:
+        paces = f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone"
+        yield f"{paces}: they differ, and no verdict uses its speed"
 
 
 def one_line(text: str) -> str:

@@ -41,7 +41,6 @@ class Column:
         definition: Stands in the legend where the column is shown.
         text: It holds text, set flush left.
         noisy: No digit is shown behind the first that the noise floor moves; `show` gets that as well.
-        repeats: Every part of a table that is too wide for a terminal has it.
     """
 
     words: str
@@ -50,7 +49,6 @@ class Column:
     definition: str = ""
     text: bool = False
     noisy: bool = False
-    repeats: bool = False
 
     def cell(self, line: Line) -> str:
         """A line's value as people read it."""

@@ -30,7 +30,7 @@ def render(console: Console, groups: Sequence[RecordGroup], columns: Columns = C
                 [column.words.replace(" ", "\n") for column in frame.columns],
                 [*frame.itertuples(index=False, name=None)],
                 text=[index for index, column in enumerate(frame.columns) if column.text],
-                repeats=[index for index, column in enumerate(frame.columns) if column.repeats] or (0,),
+                repeats=range(1 + [column.name for column in frame.columns].index("system")),
             )
         for note in table.notes:
             print_line(console, note, indent=2)
