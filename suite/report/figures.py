@@ -189,12 +189,7 @@ def _draw(axes: Axes, panel: _Panel, labels: Sequence[str], baseline: str) -> No
 
 
 CHOICE: Final = (
-    "freq_cache[policy=static]",
-    "freq_cache[policy=static,look_ahead=64]",
-    "freq_cache[policy=lfu]",
-    "freq_cache[policy=lfu,look_ahead=64]",
-    "freq_cache[policy=lru]",
-    "freq_cache[policy=lru,look_ahead=64]",
+    *(f"freq_cache[policy={policy}{ahead}]" for policy in ("static", "lfu", "lru") for ahead in ("", ",look_ahead=64")),
     "fbgemm_uvm_caching[policy=lru]",
     "fbgemm_uvm_caching[policy=lfu]",
     "colossalai[policy=dataset]",

@@ -53,7 +53,10 @@ def caption(groups: Sequence[RecordGroup], *more: str) -> str:
         more: Further facts.
     """
     records = [record for one in groups for record in one.records]
-    facts = [*_setting(groups), *_taking_turns(records), *_noise(groups), *more, *_provenance(records)]
+    repeats = [row for one in groups if (row := baseline_repeat(one)) is not None and row.noise is not None]
+    noisiest = sorted(repeats, key=lambda row: row.noise or 0.0)[-1:]
+    floor = [f"noise floor: the baseline beside itself {relative(row.ratio, row.noise)}" for row in noisiest]
+    facts = [*_setting(groups), *_taking_turns(records), *floor, *more, *_provenance(records)]
     said = caveat(groups[0])
     return "; ".join(facts) + "." + (f" {said}." if said else "")
 
@@ -107,14 +110,6 @@ def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     over = "over rounds" if rounds >= ENOUGH_RUNS else "over builds" if rounds > 1 else "within one run"
     taken = f"{cell.builds} {blocks} x {taken}, {usual}{apart}, intervals {over}"
     yield f"{rounds} round{'s' if rounds > 1 else ''} x {taken}"
-
-
-def _noise(groups: Sequence[RecordGroup]) -> Iterator[str]:
-    """The baseline beside its repeat, where that differs most; nothing where it has no interval."""
-    repeats = [row for group in groups if (row := baseline_repeat(group)) is not None and row.noise is not None]
-    if repeats:
-        widest = max(repeats, key=lambda row: row.noise or 0.0)
-        yield f"noise floor: the baseline beside itself {relative(widest.ratio, widest.noise)}"
 
 
 def _provenance(records: Sequence[Record]) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Programs that make records: they import neighbours by plain names, and are tested in `make test-all`, run whole."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

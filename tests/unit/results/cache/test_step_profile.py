@@ -1,7 +1,5 @@
 """The profile of a step: intervals are counted once, and the command leaves a record that adds up."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program that compares losses and rows bit for bit, on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

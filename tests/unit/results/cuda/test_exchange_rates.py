@@ -1,7 +1,5 @@
 """The program runs, at sizes that say nothing; Triton interprets the kernel where there is no device."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The steps of the page on CUDA devices run in its order, within the time, and go on where they stopped."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The programs of device memory: rows stay unwritten, cells are asked for once, and tables and pages are written."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import mmap

@@ -1,7 +1,5 @@
 """The gate judges ratios as it says and refuses what it cannot judge; committed limits are up to date."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The published records of one and two ranks: the same training, and counts that add up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The misses that libCacheSim counted are those that our models count today."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """torchrec's planner on our inputs, and the published comparison."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program that puts equal systems beside each other: every pair of copies is compared, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """Records and simulations that the tests of the report share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

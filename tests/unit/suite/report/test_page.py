@@ -1,7 +1,5 @@
 """The page is well formed and made from records alone: every table, verdict, figure and link, and no other markup."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """What the repository publishes: every number comes from a record, and the front page shows the published table."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

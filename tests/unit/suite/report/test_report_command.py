@@ -1,7 +1,5 @@
 """`python -m suite report`: what it writes, and what it says of bad input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures show what was recorded, nothing in them is cut off or drawn over, and equal records give equal files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,6 @@ from matplotlib.container import ErrorbarContainer
 
 from suite.records.record import Status
 from suite.report.figures import figures
-from suite.report.panels import round_ticks
 from suite.report.publish import publish, sheets
 from suite.simulate.results import Simulation
 from suite.tables.rows import merged_rows
@@ -147,11 +144,3 @@ def test_files_repeat_whatever_the_order_of_records_and_name_no_date_or_tool(tmp
         referred.append({part.split(")")[0] for part in text.split("url(#")[1:]})
     assert len(referred) == 2 and all(referred)
     assert not referred[0] & referred[1]  # they share a page
-
-
-@pytest.mark.parametrize("low", [1.1, 5.1])
-@pytest.mark.parametrize("factor", [1.96, 90, 1e12])
-def test_ticks_of_bytes_are_few_and_never_none(low, factor):
-    ticks = round_ticks(low * 1e6, low * 1e6 * factor)
-    assert 1 <= len(ticks) <= 4
-    assert all(low * 1e6 <= tick <= low * 1e6 * factor for tick in ticks)

@@ -1,7 +1,5 @@
 """The published sheets beside the comparison: what they show, of whom, and what they leave out."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

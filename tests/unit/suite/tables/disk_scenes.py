@@ -1,7 +1,5 @@
 """Fabricated records of rows on a drive."""
 
-from __future__ import annotations
-
 from math import exp
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Approximate systems: apart from exact ones, with intervals over seeds and bytes by tier."""
 
-from __future__ import annotations
-
 import pytest
 
 from suite.records.groups import group_records

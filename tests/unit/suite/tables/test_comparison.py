@@ -3,8 +3,6 @@
 UPDATE_GOLDEN=1 pytest tests/unit/suite/tables/test_comparison.py
 """
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

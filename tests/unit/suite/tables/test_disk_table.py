@@ -1,7 +1,5 @@
 """Rows on a drive: two tables per sweep of host budgets, and sentences that follow from them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

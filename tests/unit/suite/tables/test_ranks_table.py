@@ -1,7 +1,5 @@
 """The table of cells on ranks."""
 
-from __future__ import annotations
-
 from suite.records.groups import group_records
 from suite.records.measured import Ranks, RankShare
 from suite.tables.comparison import comparison, rank_tables

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from suite.records.groups import RecordGroup, group_records

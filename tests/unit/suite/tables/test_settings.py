@@ -1,7 +1,5 @@
 """Captions: what was measured, where and how, in one paragraph."""
 
-from __future__ import annotations
-
 from suite.records.groups import group_records
 from suite.records.measured import Conditions, MachineState
 from suite.records.record import Record

@@ -4,8 +4,6 @@
 either side, so a step of `even(0.02)` lets the ratio be 2 % higher.
 """
 
-from __future__ import annotations
-
 from math import log, sqrt
 from typing import Any
 
