@@ -74,16 +74,6 @@ class RowBytes:
     optimizer: SparseOptimizer
     dim: int
 
-    @property
-    def state(self) -> int:
-        """Bytes of optimizer state of one row."""
-        return self.optimizer.state_bytes(self.dim)
-
-    @property
-    def rowwise(self) -> bool:
-        """Whether the state is one number per row."""
-        return self.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-
 
 class CannotReplay(Exception):
     """A policy cannot run on a trace with so many slots; the message says why, as a line of a table does."""
@@ -138,9 +128,10 @@ class CacheModel(ABC):
 
     def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
         """Bytes fetched and bytes written back."""
-        each = row.weights + (row.state if self.moves_state and not self.state_by_batch else 0)
-        state = row.state * tally.unique_ids if self.state_by_batch and not row.rowwise else 0
-        return tally.rows_fetched * each + state, tally.rows_written_back * each + state
+        state, rowwise = row.optimizer.state_bytes(row.dim), row.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+        each = row.weights + (state if self.moves_state and not self.state_by_batch else 0)
+        apart = state * tally.unique_ids if self.state_by_batch and not rowwise else 0
+        return tally.rows_fetched * each + apart, tally.rows_written_back * each + apart
 
 
 class Replay:
