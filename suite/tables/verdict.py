@@ -154,20 +154,15 @@ def _fastest(rows: Sequence[Row], noise: float) -> list[str]:
     """The fastest of the systems that offload; nothing where there is no choice, or where they raced apart."""
     timed = [row for row in rows if row.steps_per_s is not None and not (row.apart or row.interrupted)]
     racing = [row for row in timed if row.offloads]
-    if len(racing) < 2 or any(_ratio(racing[0], other, noise) is None for other in racing[1:]):
+    if len(racing) < 2 or any(relative_speed(racing[0].records, other.records) is None for other in racing[1:]):
         return []
     first, *others = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
-    close = list(takewhile(lambda row: (found := _ratio(first, row, noise)) is None or found.spans_one, others))
+    ratios = ((row, relative_speed(first.records, row.records)) for row in others)
+    close = [row for row, _ in takewhile(lambda one: one[1] is None or widened(one[1], noise).spans_one, ratios)]
     return [
         f"fastest of those that offload: {listed(row.system for row in (first, *close))}"
         f"{', too close to call' if close else ''}"
     ]
-
-
-def _ratio(row: Row, other: Row, noise: float) -> Estimate | None:
-    """Ratio of two systems' speeds; None where they cannot be compared."""
-    found = relative_speed(row.records, other.records)
-    return None if found is None else widened(found, noise)
 
 
 def widened(found: Estimate, noise: float) -> Estimate:

@@ -11,13 +11,16 @@ import pytest
 from rich.console import Console
 
 from suite.records.groups import RecordGroup, group_records
+from suite.records.measured import Conditions, MachineState, Ranks, RankShare
 from suite.records.record import Record, Status
 from suite.tables.columns import Columns
-from suite.tables.comparison import comparison
+from suite.tables.comparison import APPROXIMATE, approximate_tables, approximations, comparison, rank_tables
 from suite.tables.formatting import amount, duration, percent
+from suite.tables.settings import CPU_CAVEAT, caption
 from suite.tables.sheet import ResultTable, to_csv, to_markdown
 from suite.tables.terminal import render
-from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, shuffled
+from suite.tables.verdict import verdict
+from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, rounds, shuffled
 from tests.unit.suite.report.report_scenes import lines_of
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -127,3 +130,158 @@ def test_kernels_of_others_and_the_repeat_fill_no_rows_and_are_in_the_raw_number
     assert [line["system"] for line in table.unshown] == ["cpu_embeddings", "fbgemm_uvm", "full_gpu (again)"]
     said = "cpu_embeddings and fbgemm_uvm are full_gpu's kernel on the same memory here"
     assert any(note.startswith(said) for note in table.notes)
+
+
+# Captions
+
+
+def captioned(records: list[Record]) -> str:
+    return caption(group_records(records))
+
+
+def test_the_caveat_of_a_cpu_stands_below_its_tables_alone() -> None:  # the golden files have whole captions
+    assert CPU_CAVEAT in captioned(cpu_run()) and CPU_CAVEAT not in captioned(gpu_run())
+
+
+def test_disturbed_rounds_are_counted_and_the_worst_is_told() -> None:
+    runs = []
+    for number, (share, sentences) in enumerate([(0.1, ("others took 10%",)), (0.4, ("others took 40%",)), (0.0, ())]):
+        seen = Conditions(start=MachineState(), end=MachineState(), others_cpu_share=share)
+        runs.append(record("a", round=number, disturbed=sentences).model_copy(update={"conditions": seen}))
+    assert "disturbed in 2 of 3 rounds: others took 40%" in captioned(runs)
+    assert "disturbed" not in captioned(runs[2:])
+
+
+def test_mixed_code_is_said() -> None:
+    stale = rounds("b", [1e6], where=environment(code="old"))
+    assert "of several versions" not in captioned([record("a")])
+    assert "of several versions, run them again to compare alike" in captioned([record("a"), *stale])
+
+
+def test_frequencies_are_told_unless_they_are_the_usual_ones() -> None:
+    assert "frequencies" not in captioned([record()])
+    assert "frequencies from the first 10 % of training;" in captioned([record(setting={"frequency_prefix": 0.1})])
+
+
+# Approximate systems: apart from exact ones, with intervals over seeds and bytes by tier
+
+
+MB = 1_000_000
+
+
+def scored(system, aurocs, *, exact=False, **measured):
+    """A system's rounds with these scores."""
+    return [record(system, round=n, auroc=auroc, exact=exact, **measured) for n, auroc in enumerate(aurocs)]
+
+
+EXACT = scored("full_gpu", [0.78, 0.80, 0.79], anatomy={"device/rows": 90 * MB, "device/state": 10 * MB}, exact=True)
+SMALL = scored("hashed", [0.76, 0.78, 0.77], anatomy={"device/rows": 25 * MB})
+TINY = scored("hashed[compression=64]", [0.75, 0.77, 0.76], anatomy={"device/rows": 4 * MB // 10})
+CACHED = scored(
+    "freq_cache[slow_rows=int8]",
+    [0.7801, 0.7999, 0.79],
+    anatomy={"device/rows": 5 * MB, "host/rows": 30 * MB, "host/state": 10 * MB},
+)
+
+
+def only(*runs):
+    (group,) = group_records([record for of_system in runs for record in of_system])
+    return group
+
+
+def test_scores_are_paired_by_seed_and_bytes_are_those_of_the_slowest_tier():
+    exact, cached, small = approximations(only(SMALL, CACHED, EXACT))
+    assert [exact[name] for name in ("system", "exact", "share", "below")] == ["full_gpu", True, 1.0, None]
+    assert [cached[name] for name in ("table_bytes", "device_bytes", "share")] == [40 * MB, 5 * MB, 0.4]
+    assert cached["below"].value == pytest.approx(0.0, abs=1e-9)
+    assert cached["below"].low < 0 < cached["below"].high < 0.0004
+    assert [small[name] for name in ("table_bytes", "host_bytes", "share")] == [25 * MB, None, 0.25]
+    # every seed loses the same, though seeds differ: the interval of the loss is a point, that of the score is wide
+    assert (small["below"].value, small["below"].low, small["below"].high) == pytest.approx((0.02, 0.02, 0.02))
+    assert small["auroc"].high - small["auroc"].low == pytest.approx(2 * 4.303 * 0.01 / 3**0.5, rel=1e-3)
+
+
+def test_what_fewer_bytes_cost_is_said_in_a_sentence():
+    (block,) = approximate_tables(only(EXACT, SMALL, CACHED))
+    assert block.summary == (
+        "freq_cache[slow_rows=int8] takes 40 % of the exact tables' bytes, and no loss of AUROC was seen (at most "
+        "0.0002); the smallest, hashed, takes 25.0 % and loses 0.0200 [0.0200, 0.0200]."
+    )
+    (some,) = approximate_tables(only(EXACT, SMALL, TINY, CACHED[:1]))
+    assert some.summary == (
+        "Every approximate system that can be judged loses AUROC; the smallest, hashed[compression=64], takes 0.4 % "
+        "and loses 0.0300 [0.0300, 0.0300]."
+    )
+    (single,) = approximate_tables(only(EXACT[:1], SMALL[:1]))
+    assert single.summary.startswith("Nothing can be said of what fewer bytes cost")
+
+
+def test_approximate_systems_stand_apart_from_exact_ones():
+    plain, mixed = only(EXACT), only(EXACT, SMALL, CACHED)
+    assert approximate_tables(plain) == []
+    main, apart = comparison([mixed]).tables
+    assert apart.heading == APPROXIMATE
+    assert [line["system"] for line in main.lines] == ["full_gpu"]
+    assert [line["system"] for line in apart.lines] == ["full_gpu", "freq_cache[slow_rows=int8]", "hashed"]
+    assert verdict(mixed) == ""
+    assert verdict(plain) == "Nothing to compare: no system beside full_gpu can be judged."
+
+
+def test_wrong_answers_show_no_number():
+    wrong = [run.model_copy(update={"status": "wrong_answer", "measurement": None}) for run in SMALL[:1]]
+    assert all(one["system"] != "hashed" or one["auroc"] is None for one in approximations(only(EXACT, CACHED, wrong)))
+
+
+# Cells on ranks
+
+
+def share(lookups, *, misses, table_bytes):
+    return RankShare(
+        table_bytes=table_bytes,
+        device_bytes=table_bytes // 10,
+        host_peak_rss_bytes=10**9,
+        lookups=lookups,
+        unique_ids=lookups,
+        unique_misses=misses,
+        ids_bytes=4_000_000,
+        pooled_bytes=16_000_000,
+    )
+
+
+def on_ranks(system, *shares, ranks=2):
+    plain = record(system, setting={"ranks": ranks, "device": "cpu"})
+    account = Ranks(backend="gloo", steps=4, steps_per_s=12.5, shares=shares)
+    return plain.model_copy(
+        update={"measurement": plain.measurement.model_copy(update={"ranks": account}), "turns": None}
+    )
+
+
+def test_the_table_shows_each_ranks_bytes_the_imbalances_and_what_was_sent_per_step():
+    made = on_ranks(
+        "freq_cache",
+        share(300, misses=10, table_bytes=60_000_000),
+        share(100, misses=30, table_bytes=20_000_000),
+    )
+    (block,) = rank_tables(group_records([made]))
+    (shown,) = lines_of(block)
+    assert shown["tables MB per rank"] == "20.00 to 60.00"
+    assert (shown["lookups imbalance"], shown["misses imbalance"]) == ("1.50", "1.50")
+    assert (shown["MB of ids sent per it"], shown["MB pooled sent per it"]) == ("2.00", "8.00")
+    assert "gloo on one machine" in block.caption and "not ranked" in block.caption
+
+
+def test_each_number_of_ranks_has_a_table_of_its_own_apart_from_the_comparison():
+    one = share(400, misses=40, table_bytes=80_000_000)
+    records = [
+        on_ranks("freq_cache", one, ranks=1),
+        on_ranks("freq_cache", one, one),
+        record("full_gpu", setting={"device": "cpu"}),
+    ]
+    groups = group_records(records)
+    assert [block.heading.split(", ")[-2] for block in rank_tables(groups)] == ["1 rank", "2 ranks"]
+    assert len(groups) == 3
+    sheet = comparison(groups)
+    assert set(sheet.frame["ranks"].dropna()) == {1, 2}
+    assert not sheet.frame["tf32"].any()
+    names = [line["system"] for block in sheet.tables for line in block.lines]
+    assert names.count("freq_cache") == 2
