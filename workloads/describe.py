@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,46 +33,50 @@ ALL_TABLES = "all tables"
 def describe_rows(folder: Path | None, synthetic: str | None, *, rows: int | None, seed: int, as_json: bool) -> None:
     """Print a description; arguments are the options of `python -m workloads describe`.
 
+    Memory: about 8 B per row of all tables, and a batch.
+
     Raises:
         DataError: an option is wrong, there is no such dataset or no row to read, or an id is outside its table.
     """
+    source = _source(folder, synthetic, rows=rows, seed=seed)
+    with Shown() as shown:
+        splits, counts = _read(source, rows=rows, shown=shown)
+    tables = _tables(source.tables, counts)
+    if as_json:
+        records = {n: json.loads(t.to_json(orient="records")) for n, t in (("splits", splits), ("tables", tables))}
+        Console(soft_wrap=True, markup=False, highlight=False).print(json.dumps(records))
+        return
+    console = Console(markup=False, highlight=False)
+    kind = "synthetic stream" if isinstance(source, SyntheticWorkload) else "prepared data"
+    console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
+    tops = [f"top_{100 * share:g}" for share in TOP_SHARES]
+    for title, table, note in (
+        ("Splits", splits, "unseen: share of accesses to rows not accessed in the training rows read"),
+        ("Tables (training rows read)", tables.drop(columns=tops), "distinct: ids seen"),
+        ("Skew (training rows read)", tables[["table", *tops]], "top: share of accesses to so many per cent of the ids "
+         "seen, the most frequent, rounded up to whole ids"),
+    ):  # fmt: skip
+        console.print(f"\n{title}", style="bold")
+        console.print(table.map(_cell).to_string(index=False), soft_wrap=True)
+        console.print(note, style="dim")
+    console.print("\nMisses of LRU caches of every size: python -m suite curves", soft_wrap=True)
+
+
+def _source(folder: Path | None, synthetic: str | None, *, rows: int | None, seed: int) -> Source:
     if (folder is None) == (synthetic is None):
         raise DataError("name a prepared directory, or a stream with --synthetic NAME: one of the two")
-    source: Source
     if folder is not None:
         found = find_prepared(folder)
         if len(found) > 1:
             raise DataError(f"{folder} holds several datasets: name one, {' or '.join(map(str, found.values()))}")
-        source = PreparedWorkload.open(*found.values(), batch_size=1)
-    elif rows is None:
+        return PreparedWorkload.open(*found.values(), batch_size=1)
+    if rows is None:
         raise DataError(f"--synthetic {synthetic} needs --rows: a whole epoch is long, as in --rows 1000000")
-    else:
-        source = SyntheticWorkload.create(str(synthetic), batch_size=READ_ROWS, seed=seed)
-    with Shown() as shown:
-        tables = describe(source, rows=rows, shown=shown)
-    if as_json:
-        records = {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()}
-        Console(soft_wrap=True, markup=False, highlight=False).print(json.dumps(records))
-    else:
-        _show(source, tables)
+    return SyntheticWorkload.create(str(synthetic), batch_size=READ_ROWS, seed=seed)
 
 
-def describe(source: Source, *, rows: int | None, shown: Shown) -> dict[str, pd.DataFrame]:
-    """Read a dataset once, training first.
-
-    Memory: about 8 B per row of all tables, and a batch.
-
-    Args:
-        source: Rows in the order of time.
-        rows: Leading rows of each split to read; None: all.
-        shown: Told of progress.
-
-    Returns:
-        `splits`, and `tables`: all together, then each. Shares are missing where they do not apply.
-
-    Raises:
-        DataError: there is no training row to read, or an id is outside its table.
-    """
+def _read(source: Source, *, rows: int | None, shown: Shown) -> tuple[pd.DataFrame, list[Ints]]:
+    """The leading rows of every split, training first: what the splits hold, and the training accesses by row."""
     counts = [np.zeros(count, np.int64) for _, count in source.tables]
     splits = []
     for split in Split:
@@ -92,16 +96,9 @@ def describe(source: Source, *, rows: int | None, shown: Shown) -> dict[str, pd.
             shown(f"reading {split}", samples, limit)
         if split is Split.TRAIN and not samples:
             raise DataError(f"{source.name}: no training row to read: raise --rows to at least {READ_ROWS:,}")
-        splits.append(
-            {
-                "split": split.value,
-                "rows": held,
-                "rows_read": samples,
-                "ctr": _share(positives, samples),
-                "unseen_share": None if split is Split.TRAIN else _share(unseen, accesses),
-            }
-        )
-    return {"splits": pd.DataFrame(splits), "tables": _tables(source.tables, counts)}
+        unseen_share = None if split is Split.TRAIN else _share(unseen, accesses)
+        splits.append((split.value, held, samples, _share(positives, samples), unseen_share))
+    return pd.DataFrame(splits, columns=["split", "rows", "rows_read", "ctr", "unseen_share"]), counts
 
 
 def _batches(source: Source, split: Split, limit: int) -> Iterator[Batch]:
@@ -112,6 +109,7 @@ def _batches(source: Source, split: Split, limit: int) -> Iterator[Batch]:
 
 
 def _tables(tables: Sequence[tuple[str, int]], counts: Sequence[Ints]) -> pd.DataFrame:
+    """Sizes and skew of all tables together, then of each."""
     seen = [np.sort(accesses[accesses > 0])[::-1] for accesses in counts]
     named = [(name, rows, falling) for (name, rows), falling in zip(tables, seen, strict=True)]
     together = (ALL_TABLES, sum(rows for _, rows in tables), np.sort(np.concatenate(seen))[::-1])
@@ -139,29 +137,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _show(source: Source, found: Mapping[str, pd.DataFrame]) -> None:
-    """Print a description within 80 columns."""
-    console = Console(markup=False, highlight=False)
-    tables = found["tables"].set_index("table")
-    kind = "synthetic stream" if isinstance(source, SyntheticWorkload) else "prepared data"
-    console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
-
-    def show(title: str, table: pd.DataFrame, note: str) -> None:
-        text = table.map(_cell).rename(columns=lambda name: " " + name.replace("_", " "))  # pandas does so for cells
-        console.print(f"\n{title}", style="bold")
-        console.print(text.rename_axis(None).rename_axis(table.index.name, axis="columns").to_string(), soft_wrap=True)
-        console.print(note, style="dim")
-
-    unseen = "unseen: share of accesses to rows not accessed in the training rows read"
-    show("Splits", found["splits"].set_index("split"), unseen)
-    tops = [f"top_{100 * share:g}" for share in TOP_SHARES]
-    show("Tables (training rows read)", tables.drop(columns=tops), "distinct: ids seen")
-    top = "top: share of accesses to so many per cent of the ids seen, the most frequent, rounded up to whole ids"
-    show("Skew (training rows read)", tables[tops], top)
-    console.print("\nMisses of LRU caches of every size: python -m suite curves", soft_wrap=True)
-
-
-def _cell(value: float | None) -> str:
-    if value is None or np.isnan(value):
+def _cell(value: str | float | None) -> str:
+    if value is None or value != value:  # noqa: PLR0124 - NaN
         return "-"
-    return f"{value:,}" if isinstance(value, int | np.integer) else f"{value:,.4f}"
+    return value if isinstance(value, str) else f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"

@@ -25,8 +25,8 @@ class ZipfTables:
     def __init__(self, sizes: Sequence[int], *, seed: int = 0) -> None:
         self.sizes = list(sizes)
         self._laws = [_zipf(rows) for rows in self.sizes]
-        self._sampler = RankSampler(self._laws)
-        self._scrambler = RankScrambler(self.sizes, generator=np.random.Philox(seed))
+        self._sampler = RankSampler.of(self._laws)
+        self._scrambler = RankScrambler.of(self.sizes, generator=np.random.Philox(seed))
         self._generator = np.random.Generator(np.random.Philox(seed + 1))
 
     def ids(self, samples: int) -> npt.NDArray[np.int64]:

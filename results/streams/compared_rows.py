@@ -15,8 +15,8 @@ import pandas as pd
 
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
-from workloads.streams.samples import STREAMS, DenseSampler
-from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.profiles import DenseSampler
+from workloads.streams.synthetic import STREAMS, SyntheticWorkload
 
 Codes = dict[str, npt.NDArray[np.int64]]
 Mask = npt.NDArray[np.bool_]

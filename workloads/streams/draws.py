@@ -3,11 +3,8 @@
 Flat arrays of lookups hold one table after another, in a table one sample after another, in a bag one id after another.
 """
 
-import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -16,6 +13,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
+Singles = NDArray[np.float32]
 
 ROUNDS = 3
 """Rounds of a permutation of ranks."""
@@ -25,9 +23,9 @@ _SQRT2_BITS = 0x3FF6A09E667F3BCD
 _BLOCK = 1024  # numbers that stay in the processor's first cache while a few loops pass over them
 _BAGS = 256
 # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), one round short: 53 even bits are enough here.
-HASH_SHIFT = np.uint64(30)
-HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_HASH_SHIFT = np.uint64(30)
+_HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_RANK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,60 +33,14 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Arithmetic is IEEE's, operation by operation, so that values are the same on every machine: nothing is reordered,
     and no product is merged with a sum. The loop runs on the calling thread and does not hold the GIL.
+
+    It may call loops of its own file only: kept code holds copies of them, and numba looks for changes nowhere else.
     """
+    options = {"nogil": True, "error_model": "numpy"}
     try:
-        made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+        return numba.njit(cache=True, **options)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # nowhere to write: compiled anew in every process
-        return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
-    # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only.
-    made._cache._cache_file._version = f"{numba.__version__} {_digest()}"
-    return made  # type: ignore[no-any-return]
-
-
-@cache
-def _digest() -> str:
-    """sha256 of all sources that a loop may have copies of: those that have loops."""
-    sources = (source.read_bytes() for source in sorted(Path(__file__).parent.rglob("*.py")))
-    return hashlib.sha256(b"".join(source for source in sources if b"@compiled" in source)).hexdigest()
-
-
-class RankTables(NamedTuple):
-    """The inverse distributions of all tables, for `to_ranks`; all but `borders` are `[tables]`.
-
-    Attributes:
-        borders: Sums of the probabilities of the head's ranks, float64 `[tables, longest head]`; behind a shorter head
-            and where there is no tail a number above 1.
-        low, slope: Of the line from uniform numbers to the tail's power, float64.
-        head_mass: Probability of the head, float64.
-        inverse_power, shift: Of the tail's law, float64.
-        first, last: First and last rank of the tail, int64.
-    """
-
-    borders: Floats
-    low: Floats
-    slope: Floats
-    head_mass: Floats
-    inverse_power: Floats
-    shift: Floats
-    first: Ints
-    last: Ints
-
-
-class Mixers(NamedTuple):
-    """The permutations of all tables' ranks, for `scramble`.
-
-    Attributes:
-        rows: Rows of each table, uint64 `[tables]`.
-        multipliers, offsets: Random words, uint64 `[tables, ROUNDS]`; multipliers are odd.
-        mask: All ones in the bits of a rank, uint64 `[tables]`.
-        shift: Half of these bits, uint64 `[tables]`.
-    """
-
-    rows: Words
-    multipliers: Words
-    offsets: Words
-    mask: Words
-    shift: Words
+        return numba.njit(**options)(function)  # type: ignore[no-any-return]
 
 
 @compiled
@@ -147,7 +99,7 @@ def to_uniform(words, uniform):
 
 @compiled
 def to_ranks(uniform, starts, tables, ranks):
-    """Invert every table's distribution; `tables` is a `RankTables`. See `RankSampler`."""
+    """Invert every table's distribution; `tables` is a `RankSampler`."""
     first, last = tables.first, tables.last
     positions = np.empty(_BLOCK)
     for t in range(starts.size - 1):
@@ -192,7 +144,7 @@ def _mix(word, multipliers, offsets, mask, shift):
 
 @compiled
 def scramble(ranks, starts, first_table, mixers, ids):
-    """Row ids of ranks, table after table from `first_table` on; `mixers` is a `Mixers`. See `RankScrambler`."""
+    """Row ids of ranks, table after table from `first_table` on; `mixers` is a `RankScrambler`."""
     multipliers, offsets, mask, shift = mixers.multipliers, mixers.offsets, mixers.mask, mixers.shift
     astray = np.empty(_BLOCK, np.int64)
     for part in range(starts.size - 1):
@@ -283,6 +235,6 @@ def sum_effects(ranks, offsets, keys, half_rank, total):
 @compiled
 def _to_effects(ranks, key, half_rank, effects):
     for i in range(ranks.size):
-        word = np.uint64(ranks[i]) * GOLDEN + key
-        word = (word ^ (word >> HASH_SHIFT)) * HASH_FACTOR
+        word = np.uint64(ranks[i]) * _RANK_FACTOR + key
+        word = (word ^ (word >> _HASH_SHIFT)) * _HASH_FACTOR
         effects[i] = np.int64(word) * 2.0**-63 / (ranks[i] * (1.0 / half_rank) + 1.0)

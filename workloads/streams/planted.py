@@ -1,12 +1,11 @@
-"""The model behind synthetic labels: a logistic regression, calibrated to a click rate and an AUROC."""
+"""Samples of a synthetic stream, and the model behind their labels: a calibrated logistic regression."""
 
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from workloads.streams.draws import Floats, Words, sum_effects
-from workloads.streams.samples import Samples
+from workloads.streams.draws import Floats, Ints, Singles, Words, sum_effects
 
 _DENSE_SHARE = 0.2
 _SQUARE_SHARE = 0.3
@@ -14,6 +13,30 @@ _HALF_EFFECT_RANK = 256.0
 _LEAST_DEVIATION = 0.5
 _SCALE_RANGE = (1e-2, 1e2)
 _STEPS = 30
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One draw of `n` samples.
+
+    Attributes:
+        ranks: By table, then sample, then place in the bag, int64 `[sum of lengths]`.
+        lengths: Ids per bag, int64 `[tables, n]`.
+        offsets: Where every bag's ranks begin, and their number, int64 `[tables * n + 1]`.
+        dense: fp32 `[dense columns, n]`.
+        thresholds: A sample is clicked where its probability is above, float64 `[n]`.
+    """
+
+    ranks: Ints
+    lengths: Ints
+    offsets: Ints
+    dense: Singles
+    thresholds: Floats
+
+    @property
+    def starts(self) -> Ints:
+        """The place at which each table's ranks begin, and their number, int64 `[tables + 1]`."""
+        return self.offsets[:: self.thresholds.size].copy()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,19 +14,9 @@ from torch import Tensor
 from workloads import DataError
 from workloads.batch import Batch, Split, bag_offsets
 from workloads.schema import SCHEMAS, DatasetSchema, prefix_of
-from workloads.streams.draws import Floats, Ints
-from workloads.streams.planted import PlantedModel
-from workloads.streams.profiles import load_profile
-from workloads.streams.samples import (
-    BIJECTIONS,
-    CALIBRATION,
-    PLANTED,
-    STREAMS,
-    TIMELINE,
-    DenseSampler,
-    Samples,
-    uniform_words,
-)
+from workloads.streams.draws import Floats, Ints, to_uniform
+from workloads.streams.planted import PlantedModel, Samples
+from workloads.streams.profiles import DenseSampler, load_profile
 from workloads.streams.tracks import MOVING_ROWS, Drift, Table, split_name, still_shares
 from workloads.streams.zipf import RankSampler, RankScrambler
 
@@ -34,6 +24,9 @@ BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
 """AUROC that the planted model of a dataset reaches on its own stream."""
 
 _CALIBRATION_ROWS = 1 << 16
+STREAMS = {Split.TRAIN: 0, Split.VALIDATION: 1, Split.TEST: 2}
+"""Numbers of the streams of batches; the streams below are drawn from once, when a workload is made."""
+CALIBRATION, BIJECTIONS, PLANTED, TIMELINE = 3, 4, 5, 6
 
 
 class SyntheticWorkload:
@@ -76,8 +69,8 @@ class SyntheticWorkload:
         self._track = track
         self.profile = load_profile(schema.profile, rows=self._rows)
         self._dense = DenseSampler(list(self.profile.dense.values()))
-        self._sampler = RankSampler([table.law for table in self.profile.tables.values()])
-        self._scrambler = RankScrambler(list(self._rows.values()), generator=self.generator(BIJECTIONS))
+        self._sampler = RankSampler.of([table.law for table in self.profile.tables.values()])
+        self._scrambler = RankScrambler.of(list(self._rows.values()), generator=self.generator(BIJECTIONS))
         keys = self.generator(TIMELINE).random_raw((len(rows), 2))[:, 0]  # the others are not used
         self._moving: list[Table | None] = [  # of each table: what its track needs, or None where it keeps still
             Table(table.law, int(table.group is not None), key, schema.train_rows)
@@ -189,7 +182,7 @@ class SyntheticWorkload:
         tables, groups = len(self.tables), len(self.profile.groups)
         generator = self.generator(stream, index)
         # Raw words only: unlike the distributions of numpy, their values are the same in every release.
-        uniform = uniform_words(generator, (tables + groups + 1, size))
+        uniform = _uniform_words(generator, (tables + groups + 1, size))
         events = uniform[tables : tables + groups]
         dense = self._dense.draw(generator, events[self.profile.dense_group])
         lookups = uniform[:tables].reshape(-1)
@@ -197,7 +190,7 @@ class SyntheticWorkload:
         offsets = bag_offsets(lengths)
         if self._schema.hotness is not None:
             generator.random_raw(tables * size, output=False)  # lengths were drawn once, and the words are skipped
-            firsts, lookups = lookups, uniform_words(generator, (int(offsets[-1]),))
+            firsts, lookups = lookups, _uniform_words(generator, (int(offsets[-1]),))
             lookups[offsets[:-1]] = firsts
         starts = offsets[::size].copy()
         ranks = self._sampler.ranks(lookups, starts)
@@ -236,3 +229,10 @@ def _common_cap(sizes: list[int], *, max_rows: int) -> int:
     if capped(2) > max_rows:
         raise DataError(f"max_rows is {max_rows}: {len(sizes)} tables need {capped(2)} rows at least")
     return 1 + bisect_right(range(2, max(sizes) + 1), max_rows, key=capped)
+
+
+def _uniform_words(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:
+    """The generator's next words as float64 in [0, 1)."""
+    uniform = np.empty(shape)
+    to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
+    return uniform

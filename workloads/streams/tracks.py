@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from workloads import DataError
-from workloads.streams.draws import GOLDEN, HASH_FACTOR, HASH_SHIFT, Floats, Ints, compiled
+from workloads.streams.draws import Floats, Ints, compiled
 from workloads.streams.zipf import RankLaw
 
 MOVING_ROWS = 1000
@@ -21,9 +21,9 @@ MOVING_ROWS = 1000
 
 _CHUNK = 1 << 16
 """Ranks whose shares are worked out at a time."""
-_FACTOR_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_2, _SHIFT_3 = np.uint64(27), np.uint64(31)
-_UNIFORM_SHIFT = np.uint64(11)
+_GOLDEN, _UNIFORM_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(11)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ def _phase_of(key, place, lifetime):
 
     By SplitMix64 (Steele, Lea and Flood 2014), whose finaliser makes every bit depend on every bit.
     """
-    word = key + np.uint64(place) * GOLDEN
-    word = (word ^ (word >> HASH_SHIFT)) * HASH_FACTOR
-    word = (word ^ (word >> _SHIFT_2)) * _FACTOR_2
-    word ^= word >> _SHIFT_3
+    word = key + np.uint64(place) * _GOLDEN
+    word = (word ^ (word >> _SHIFTS[0])) * _FACTORS[0]
+    word = (word ^ (word >> _SHIFTS[1])) * _FACTORS[1]
+    word ^= word >> _SHIFTS[2]
     return np.int64(np.int64(word >> _UNIFORM_SHIFT) * 2.0**-53 * lifetime)
 
 

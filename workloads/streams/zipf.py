@@ -7,11 +7,11 @@ than a per cent beyond the tenth rank, and unlike it has an inverse in closed fo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from workloads.streams.draws import ROUNDS, Floats, Ints, Mixers, RankTables, power, scramble, to_ranks
+from workloads.streams.draws import ROUNDS, Floats, Ints, Words, power, scramble, to_ranks
 
 _SINGULAR = 1e-6
 
@@ -77,34 +77,49 @@ class RankLaw:
         return masses
 
 
-class RankSampler:
+class RankSampler(NamedTuple):
     """Turns uniform numbers into ranks, for all tables at once, with the same result on every machine.
 
-    Args:
-        laws: One law per table.
+    It holds the inverse distributions of the tables; all but `borders` are `[tables]`.
+
+    Attributes:
+        borders: Sums of the probabilities of the head's ranks, float64 `[tables, longest head]`; behind a shorter head
+            and where there is no tail a number above 1.
+        low, slope: Of the line from uniform numbers to the tail's power, float64.
+        head_mass: Probability of the head, float64.
+        inverse_power, shift: Of the tail's law, float64.
+        first, last: First and last rank of the tail, int64.
     """
 
-    def __init__(self, laws: Sequence[RankLaw]) -> None:
+    borders: Floats
+    low: Floats
+    slope: Floats
+    head_mass: Floats
+    inverse_power: Floats
+    shift: Floats
+    first: Ints
+    last: Ints
+
+    @classmethod
+    def of(cls, laws: Sequence[RankLaw]) -> Self:
+        """Of one law per table."""
         longest = max(len(law.head) for law in laws)
         borders = np.full((len(laws), longest), 2.0)
         for table, law in enumerate(laws):
             borders[table, : len(law.head)] = np.cumsum(law.head)
             if law.tail_mass == 0:
                 borders[table, len(law.head) - 1] = 2.0  # above every uniform number
-        first = np.asarray([len(law.head) for law in laws], dtype=np.int64)
-        last = np.asarray([law.rows - 1 for law in laws], dtype=np.int64)
         low, high = np.asarray([law.tail_ends for law in laws]).T.copy()
         tail_mass = np.asarray([law.tail_mass for law in laws])
-        slope = np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
-        self._tables = RankTables(
+        return cls(
             borders=borders,
             low=low,
-            slope=slope,
+            slope=np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0),
             head_mass=1.0 - tail_mass,
             inverse_power=1.0 / np.asarray([law.power for law in laws]),
             shift=np.asarray([law.shift for law in laws]),
-            first=first,
-            last=last,
+            first=np.asarray([len(law.head) for law in laws], dtype=np.int64),
+            last=np.asarray([law.rows - 1 for law in laws], dtype=np.int64),
         )
 
     def ranks(self, uniform: Floats, starts: Ints) -> Ints:
@@ -115,26 +130,36 @@ class RankSampler:
             starts: Where each table's begin, and their number, int64 `[tables + 1]`.
         """
         ranks = np.empty(uniform.size, dtype=np.int64)
-        to_ranks(uniform, starts, self._tables, ranks)
+        to_ranks(uniform, starts, self, ranks)
         return ranks
 
 
-class RankScrambler:
+class RankScrambler(NamedTuple):
     """One bijection of `[0, rows)` per table, computed rather than stored.
 
     It scatters ranks over row ids, so that the order of ids says nothing about frequency. A mixer of multiplications by
     odd numbers and right shifts permutes the next power of two; a result that is no row is mixed again until it is one
     (cycle walking, Black and Rogaway 2002), which keeps the map one to one.
 
-    Args:
-        rows: Rows per table, each 1 to 2**63.
-        generator: Source of the multipliers; equal streams give equal bijections.
+    Attributes:
+        rows: Rows of each table, uint64 `[tables]`.
+        multipliers, offsets: Random words, uint64 `[tables, ROUNDS]`; multipliers are odd.
+        mask: All ones in the bits of a rank, uint64 `[tables]`.
+        shift: Half of these bits, uint64 `[tables]`.
     """
 
-    def __init__(self, rows: Sequence[int], *, generator: np.random.Philox) -> None:
+    rows: Words
+    multipliers: Words
+    offsets: Words
+    mask: Words
+    shift: Words
+
+    @classmethod
+    def of(cls, rows: Sequence[int], *, generator: np.random.Philox) -> Self:
+        """Of tables with 1 to 2**63 rows each; equal streams of the generator give equal bijections."""
         bits = [(count - 1).bit_length() for count in rows]
         keys = generator.random_raw(2 * ROUNDS * len(rows)).reshape(2, ROUNDS, len(rows))
-        self._mixers = Mixers(
+        return cls(
             np.asarray(rows, dtype=np.uint64),
             np.ascontiguousarray(keys[0].T) | np.uint64(1),
             np.ascontiguousarray(keys[1].T),
@@ -149,7 +174,7 @@ class RankScrambler:
         their number, int64 `[tables + 1]`.
         """
         ids = np.empty(ranks.size, dtype=np.int64)
-        scramble(ranks, starts, first_table, self._mixers, ids)
+        scramble(ranks, starts, first_table, self, ids)
         return ids
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:

@@ -10,8 +10,7 @@ from torchmetrics.functional.classification import binary_auroc
 
 from workloads.batch import Batch, Split
 from workloads.schema import DATASETS, MLPERF_DLRM_V2, MLPERF_HOTNESS, SCHEMAS
-from workloads.streams.samples import STREAMS
-from workloads.streams.synthetic import BEST_AUROC, SyntheticWorkload
+from workloads.streams.synthetic import BEST_AUROC, STREAMS, SyntheticWorkload
 
 
 def create(dataset="criteo_kaggle", *, batch_size=256, seed=11, max_rows=100_000):

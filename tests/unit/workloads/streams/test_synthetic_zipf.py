@@ -41,7 +41,7 @@ def test_probabilities_in_chunks_equal_the_whole(law, cut):
 def test_sampler_gives_every_rank_exactly_its_share_of_evenly_spread_numbers(group):
     count = 20_000
     uniform = np.tile((np.arange(count) + 0.5) / count, (len(group), 1))
-    ranks = RankSampler(group).ranks(uniform.reshape(-1), count * np.arange(len(group) + 1)).reshape(uniform.shape)
+    ranks = RankSampler.of(group).ranks(uniform.reshape(-1), count * np.arange(len(group) + 1)).reshape(uniform.shape)
     for law, drawn in zip(group, ranks, strict=True):
         shares = np.bincount(drawn, minlength=law.rows)
         assert len(shares) == law.rows
@@ -53,7 +53,7 @@ def test_sampler_gives_every_rank_exactly_its_share_of_evenly_spread_numbers(gro
 def test_random_draws_of_a_large_table_pass_chi_square(exponent):
     law = RankLaw(rows=40_000_000, head=(0.2, 0.1), exponent=exponent, shift=30.0)
     count = 200_000
-    ranks = RankSampler([law]).ranks(np.random.default_rng(7).random(count), np.array([0, count]))
+    ranks = RankSampler.of([law]).ranks(np.random.default_rng(7).random(count), np.array([0, count]))
     edges = np.unique(np.concatenate([np.arange(13), np.geomspace(13, law.rows, 30).astype(np.int64)]))
     expected = count * law.between(edges.astype(np.float64))
     observed = np.histogram(ranks, bins=edges)[0]
@@ -63,7 +63,7 @@ def test_random_draws_of_a_large_table_pass_chi_square(exponent):
 
 def test_first_and_last_numbers_stay_within_the_table():
     group = [RankLaw(rows=rows, head=(0.5,), exponent=1.1, shift=0.0) for rows in (2, 17, 48_937_457)]
-    ranks = RankSampler(group).ranks(np.tile([0.0, np.nextafter(1.0, 0.0)], 3), np.arange(0, 8, 2)).reshape(3, 2)
+    ranks = RankSampler.of(group).ranks(np.tile([0.0, np.nextafter(1.0, 0.0)], 3), np.arange(0, 8, 2)).reshape(3, 2)
     assert ranks[:, 0].tolist() == [0, 0, 0]
     assert ranks[:, 1].tolist() == [1, 16, 48_937_456]
 
@@ -90,7 +90,7 @@ def test_law_of_a_smaller_table_keeps_its_heavy_hitters_and_inside_them_still_su
 
 
 def scrambler(rows, seed=0):
-    return RankScrambler(rows, generator=np.random.Philox(key=seed))
+    return RankScrambler.of(rows, generator=np.random.Philox(key=seed))
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
-from workloads.streams.samples import STREAMS
-from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import STREAMS, SyntheticWorkload
 from workloads.streams.tracks import Drift, Table
 from workloads.streams.zipf import RankLaw
 
