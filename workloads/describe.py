@@ -51,7 +51,7 @@ def describe_rows(folder: Path | None, synthetic: str | None, *, rows: int | Non
     console.print(f"{source.name}: {kind}, {len(source.tables)} tables")
     tops = [f"top_{100 * share:g}" for share in TOP_SHARES]
     for title, table, note in (
-        ("Splits", splits, "unseen: share of accesses to rows not accessed in the training rows read"),
+        ("Splits", splits, "ctr: share of positive labels in the rows read"),
         ("Tables (training rows read)", tables.drop(columns=tops), "distinct: ids seen"),
         ("Skew (training rows read)", tables[["table", *tops]], "top: share of accesses to so many per cent of the ids "
          "seen, the most frequent, rounded up to whole ids"),
@@ -82,23 +82,18 @@ def _read(source: Source, *, rows: int | None, shown: Shown) -> tuple[pd.DataFra
     for split in Split:
         held = source.batches(split) * source.batch_size
         limit = held if rows is None else min(rows, held)
-        samples = positives = accesses = unseen = 0
+        samples = positives = 0
         for batch in _batches(source, split, limit):
-            ids = [table.values().numpy() for table in batch.features.to_dict().values()]
             if split is Split.TRAIN:
-                for found, seen in zip(ids, counts, strict=True):
-                    np.add.at(seen, found, 1)
-            else:
-                unseen += sum(int(np.count_nonzero(seen[found] == 0)) for found, seen in zip(ids, counts, strict=True))
-            accesses += sum(found.size for found in ids)
+                for table, seen in zip(batch.features.to_dict().values(), counts, strict=True):
+                    np.add.at(seen, table.values().numpy(), 1)
             samples += len(batch.labels)
             positives += int(batch.labels.sum())
             shown(f"reading {split}", samples, limit)
         if split is Split.TRAIN and not samples:
             raise DataError(f"{source.name}: no training row to read: raise --rows to at least {READ_ROWS:,}")
-        unseen_share = None if split is Split.TRAIN else _share(unseen, accesses)
-        splits.append((split.value, held, samples, _share(positives, samples), unseen_share))
-    return pd.DataFrame(splits, columns=["split", "rows", "rows_read", "ctr", "unseen_share"]), counts
+        splits.append((split.value, held, samples, _share(positives, samples)))
+    return pd.DataFrame(splits, columns=["split", "rows", "rows_read", "ctr"]), counts
 
 
 def _batches(source: Source, split: Split, limit: int) -> Iterator[Batch]:

@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,19 +76,18 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
             with column_file(looked_up, column, "rows").open("wb") as stream:
                 return into.vocabularies[column].look_up(dictionaries, stream, limit=limit)
 
-        def write(number: int) -> dict[Split, int]:
+        def write(number: int) -> dict[str, int]:
             rows = (
                 Stored(column_file(looked_up, i, "rows"), "i", begin[-1]).read(begin[number], begin[number + 1])
                 for i, begin in enumerate(begins)
             )
             return _write_block(job.raw, into, blocks[number], rows, file_start=start)
 
-        positives = dict.fromkeys(map(str, Split), 0)
+        positives = Counter(dict.fromkeys(map(str, Split), 0))
         with ThreadPoolExecutor(threads()) as pool:
             begins = list(pool.map(look_up, columns))
             for block, found in zip(blocks, pool.map(write, range(len(blocks))), strict=True):
-                for split, count in found.items():
-                    positives[split] += count
+                positives.update(found)
                 advance(block.start)
         for column in columns:
             column_file(looked_up, column, "rows").unlink()
@@ -111,7 +111,7 @@ def scaled(integers: npt.NDArray[np.generic], *, minimum: int) -> npt.NDArray[np
 
 def _write_block(
     raw: RawFormat, into: Arrays, block: StagedBlock, rows: Iterable[npt.NDArray[np.int32]], *, file_start: int
-) -> dict[Split, int]:
+) -> dict[str, int]:
     """Write one block, with the rows of its dictionaries by column; returns its positive labels by split."""
     labels = block.labels.read()
     dense = np.empty((block.rows, len(raw.dense)), np.float32)
@@ -122,18 +122,13 @@ def _write_block(
     for position, (known, vocabulary) in enumerate(zip(rows, into.vocabularies, strict=True)):
         ids[:, position] = np.append(known, np.int32(vocabulary.missing_row))[block.ids[position].codes.read()]
     positives = {}
-    for split, inside, row in _spans(into.splits, file_start + block.start, block.rows):
-        for part, array in zip(PARTS, (dense, ids, labels), strict=True):
-            write_rows(into.made / array_file(split, part), row, array[inside])
-        positives[split] = int(labels[inside].sum(dtype=np.int64))
-    return positives
-
-
-def _spans(splits: Mapping[Split, int], start: int, rows: int) -> Iterator[tuple[Split, slice, int]]:
-    """The parts of a block that begins at a row of the dataset: split, rows of the block, first row in the split."""
-    begin = 0
-    for split, count in splits.items():
-        low, high = max(start, begin), min(start + rows, begin + count)
+    first, begin = file_start + block.start, 0  # rows of the dataset at which the block and the split begin
+    for split, count in into.splits.items():
+        low, high = max(first, begin), min(first + block.rows, begin + count)
         if low < high:
-            yield split, slice(low - start, high - start), low - begin
+            inside = slice(low - first, high - first)
+            for part, array in zip(PARTS, (dense, ids, labels), strict=True):
+                write_rows(into.made / array_file(split, part), low - begin, array[inside])
+            positives[str(split)] = int(labels[inside].sum(dtype=np.int64))
         begin += count
+    return positives

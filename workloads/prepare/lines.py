@@ -6,10 +6,9 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import zstandard
 
@@ -28,19 +27,11 @@ _COMPRESSIONS: dict[bytes, Callable[[], Any]] = {  # the decompressors have what
 }
 
 
-@dataclass(frozen=True)
-class TextBlock:
-    """Consecutive whole lines of a file.
-
-    Attributes:
-        first: Number of the first line, from 1.
-        text: The lines; the last one ends like the others even at the end of a file that lacks its last line end.
-        line_end: What ends the file's first line, and should end all others.
-    """
+class TextBlock(NamedTuple):
+    """Consecutive whole lines of a file, each with a plain line feed, and the number of the first one, from 1."""
 
     first: int
     text: bytes
-    line_end: bytes
 
 
 class RawFile:
@@ -67,7 +58,7 @@ class RawFile:
         Raises:
             DataError: the file is missing, a directory, empty, damaged, packed in another way, or not text.
         """
-        first, line_end = 1, b""
+        first = 1
         parts: list[bytes] = []
         size = open_bytes = 0  # of all parts; of the line that is not ended yet
         for piece in self._text():
@@ -80,14 +71,13 @@ class RawFile:
             size += len(piece)
             if end and size >= block_bytes:
                 rest = piece[end:]
-                text = b"".join([*parts[:-1], piece[:end]])
-                line_end = line_end or _first_line_end(text)
-                yield TextBlock(first, text, line_end)
+                text = b"".join([*parts[:-1], piece[:end]]).replace(b"\r\n", b"\n")
+                yield TextBlock(first, text)
                 first += text.count(b"\n")
                 parts, size = [rest], len(rest)
         if text := b"".join(parts):
-            line_end = line_end or _first_line_end(text)
-            yield TextBlock(first, text if text.endswith(b"\n") else text + line_end, line_end)
+            text += b"" if text.endswith(b"\n") else b"\n"
+            yield TextBlock(first, text.replace(b"\r\n", b"\n"))
         elif first == 1:
             raise DataError(f"{self.path} is empty: download it again")
 
@@ -125,11 +115,6 @@ def is_parquet(path: Path) -> bool:
             return stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _first_line_end(text: bytes) -> bytes:
-    end = text.find(b"\n")
-    return b"\r\n" if end > 0 and text[end - 1 : end] == b"\r" else b"\n"
 
 
 def _decompressed(blocks: Iterator[bytes], new: Callable[[], Any]) -> Iterator[bytes]:

@@ -169,8 +169,8 @@ class TextRows:
             block = found
             if block.first == 1 and self._raw.header:
                 header, _, text = block.text.partition(b"\n")
-                self._take_header(header.removesuffix(b"\r").removeprefix(_BYTE_ORDER_MARK))
-                block = TextBlock(2, text, block.line_end)
+                self._take_header(header.removeprefix(_BYTE_ORDER_MARK))
+                block = TextBlock(2, text)
             if block.text:
                 yield self._typed(block)
 
@@ -187,8 +187,8 @@ class TextRows:
 
     def _fast(self, block: TextBlock) -> pl.DataFrame | None:
         """The typed rows of a block in which every line is good; None where one may not be."""
-        text = _with_line_feeds(block)
-        if text is None or text.startswith(_TAKEN_FOR_OTHERS) or self._quoted(text):
+        text = block.text
+        if text.startswith(_TAKEN_FOR_OTHERS) or b"\r" in text or self._quoted(text):
             return None
         lines = text.count(b"\n")  # polars fills up short ones
         if text.count(self._separator) != lines * (len(self._columns) - 1):
@@ -214,7 +214,7 @@ class TextRows:
         positions = [i for i, column in enumerate(self._columns) if column.kind is not Kind.IGNORED]
         for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n")):
             try:
-                fields = self._fields(line, block.line_end)
+                fields = self._fields(line)
             except _BadLine as problem:
                 malformed[number] = str(problem)
                 fields = [b""] * len(self._columns)
@@ -225,18 +225,12 @@ class TextRows:
         frame, good = typed(texts, self._used)
         return self._checks.good(frame, refusals(self._used, rows, good) | malformed, first=block.first)
 
-    def _fields(self, line: bytes, line_end: bytes) -> list[bytes]:
+    def _fields(self, line: bytes) -> list[bytes]:
         """The fields of a line, as many as there are columns."""
-        content = line.removesuffix(b"\r")
-        if line.endswith(b"\r") != (line_end == b"\r\n") or b"\r" in content:
-            ends = {b"\n": "a line feed", b"\r\n": "a carriage return and a line feed"}
-            raise _BadLine(f"mixed line ends: this line does not end like the first one, with {ends[line_end]} alone")
-        fields = self._split(content)
+        fields = self._split(line)
         expected = len(self._columns)
         if len(fields) != expected:
             raise _BadLine(f"{len(fields)} columns found, expected {expected} separated by {self._raw.separator!r}")
-        if self._raw.header and fields == [column.name.encode() for column in self._columns]:
-            raise _BadLine("the header again: were files joined? Leave out all headers but the first")
         return fields
 
     def _quoted(self, text: bytes) -> bool:
@@ -273,21 +267,12 @@ class TextRows:
         self._columns = tuple(kinds.get(name, RawColumn(name, Kind.IGNORED)) for name in names)
 
 
-def _with_line_feeds(block: TextBlock) -> bytes | None:
-    """The text with plain line feeds, or None where line ends are mixed."""
-    if block.line_end == b"\n":
-        return None if b"\r" in block.text else block.text
-    ends = block.text.count(b"\r\n")
-    mixed = not block.text.count(b"\r") == ends == block.text.count(b"\n")
-    return None if mixed else block.text.replace(b"\r\n", b"\n")
-
-
 def _cut(block: TextBlock) -> Iterator[TextBlock]:
     """A block in parts of about `SLOW_BYTES / 2`, cut at line ends."""
     start, first = 0, block.first
     while start < len(block.text):
         end = block.text.find(b"\n", min(start + SLOW_BYTES // 2, len(block.text) - 1)) + 1
         text = block.text[start:end]
-        yield TextBlock(first, text, block.line_end)
+        yield TextBlock(first, text)
         first += text.count(b"\n")
         start = end

@@ -55,7 +55,7 @@ def test_figures_of_prepared_rows_equal_those_of_the_raw_file_in_the_order_of_ti
     assert stops[-1] == len(raw)
     for split, start, stop in zip(found["splits"], [0, *stops], stops, strict=False):
         assert split["ctr"] == pytest.approx(labels[start:stop].mean())
-    train, test = raw[: stops[0]], raw[stops[1] :]
+    train = raw[: stops[0]]
     counts = {name: train[name].value_counts() for name in names}
     counts[ALL_TABLES] = pd.concat(counts[name] for name in names).sort_values(ascending=False)
     for table in found["tables"]:
@@ -64,8 +64,6 @@ def test_figures_of_prepared_rows_equal_those_of_the_raw_file_in_the_order_of_ti
         tops = [expected[: -(-len(expected) * thousandths // 1000)].sum() for thousandths in (1, 10, 50, 100)]
         shares = [table[name] for name in ("top_0.1", "top_1", "top_5", "top_10")]
         assert shares == pytest.approx(np.array(tops) / expected.sum())
-    unseen = np.mean([~test[name].isin(set(train[name])) for name in names])
-    assert found["splits"][2]["unseen_share"] == pytest.approx(unseen)
 
 
 def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):
