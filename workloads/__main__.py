@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from workloads import DataError
 from workloads.manifest import IdRule, Manifest, Settings
@@ -17,15 +17,28 @@ from workloads.prepare.workspace import MemoryBudget
 from workloads.progress import Shown
 
 USER_ERROR = 2
+_out = Console(soft_wrap=True, markup=False, highlight=False)
+_err = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
+
+
+class _Commands(TyperGroup):
+    """Tells an error of the user in a sentence and ends with 2."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except DataError as error:
+            _err.print(f"error: {error}")
+            raise typer.Exit(USER_ERROR) from error
+
 
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Prepare raw click logs for training, check them, and say what they look like.",
 )
-_out = Console(soft_wrap=True, markup=False, highlight=False)
-_err = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
 
 
 class _ManyInputs(TyperCommand):
@@ -84,21 +97,18 @@ def prepare_command(
     start = time.monotonic()
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     if (dataset is None) == (schema is None):
-        raise _failed(DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two"))
-    try:
-        with Shown() as progress:
-            manifest = prepare(
-                read_schema(schema) if schema else str(dataset),
-                inputs,
-                out=out,
-                settings=settings,
-                overwrite=overwrite,
-                restart=restart,
-                memory=MemoryBudget.parse(memory),
-                progress=progress,
-            )
-    except DataError as error:
-        raise _failed(error) from error
+        raise DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two")
+    with Shown() as progress:
+        manifest = prepare(
+            read_schema(schema) if schema else str(dataset),
+            inputs,
+            out=out,
+            settings=settings,
+            overwrite=overwrite,
+            restart=restart,
+            memory=MemoryBudget.parse(memory),
+            progress=progress,
+        )
     _summarise(manifest, out / manifest.dataset, seconds=time.monotonic() - start)
 
 
@@ -112,11 +122,8 @@ def verify_command(folder: Annotated[Path, typer.Argument(help="Directory that h
     """
     from workloads.prepared import PreparedWorkload
 
-    try:
-        workload = PreparedWorkload.open(folder, batch_size=1)
-        workload.verify()
-    except DataError as error:
-        raise _failed(error) from error
+    workload = PreparedWorkload.open(folder, batch_size=1)
+    workload.verify()
     _out.print(f"{folder}: {len(workload.manifest.files)} files are as prepared")
 
 
@@ -143,10 +150,7 @@ def describe_command(
     # torch, which this imports, would take 300 MB from a preparation if it were imported with the command line
     from workloads.describe import describe_rows
 
-    try:
-        describe_rows(folder, synthetic, rows=rows, seed=seed, as_json=as_json)
-    except DataError as error:
-        raise _failed(error) from error
+    describe_rows(folder, synthetic, rows=rows, seed=seed, as_json=as_json)
 
 
 def _summarise(manifest: Manifest, folder: Path, *, seconds: float) -> None:
@@ -161,11 +165,6 @@ def _summarise(manifest: Manifest, folder: Path, *, seconds: float) -> None:
     _out.print(f"  {len(manifest.tables)} tables, {total:,} rows{smallest}")
     if manifest.skipped_rows:
         _out.print(f"  left out {manifest.skipped_rows} bad rows")
-
-
-def _failed(error: DataError) -> typer.Exit:
-    _err.print(f"error: {error}")
-    return typer.Exit(USER_ERROR)
 
 
 if __name__ == "__main__":

@@ -153,8 +153,6 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: manifest.json is missing, damaged, or of another version.
     """
     path, command = folder / MANIFEST, prepare_command(folder)
-    if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
-        raise DataError(f"{path} is no file. Make it: {command}")
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -5,6 +5,7 @@ The memory is a ring of slots that grow with what they hold, so bags may have an
 to /dev/shm do not limit it. Whoever takes a batch gets a copy of its own, valid for as long as it is kept.
 """
 
+import math
 import mmap
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import accumulate
 from multiprocessing import connection, reduction
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -96,23 +98,15 @@ class Slot:
         os.close(self._handle)
 
     def _views(self, contents: Contents) -> list[np.ndarray]:
-        starts, end = [], 0
-        for dtype, shape in contents.arrays:
-            starts.append(end)
-            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-            end += -(-size // _ALIGNMENT) * _ALIGNMENT
-        memory = self._mapped(end)
-        return [
-            np.ndarray(shape, dtype, buffer=memory, offset=start)
-            for (dtype, shape), start in zip(contents.arrays, starts, strict=True)
-        ]
-
-    def _mapped(self, size: int) -> mmap.mmap:
-        if self._map is None or len(self._map) < size:
-            if os.fstat(self._handle).st_size < size:
-                os.ftruncate(self._handle, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        """The arrays of the contents, in memory that is mapped anew where it has become too small."""
+        sizes = (math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in contents.arrays)
+        *starts, end = accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0)
+        if self._map is None or len(self._map) < end:
+            if os.fstat(self._handle).st_size < end:
+                os.ftruncate(self._handle, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE)
             self._map = mmap.mmap(self._handle, 0)
-        return self._map
+        places = zip(contents.arrays, starts, strict=True)
+        return [np.ndarray(shape, dtype, buffer=self._map, offset=start) for (dtype, shape), start in places]
 
 
 def _received(handle: Any) -> Slot:  # noqa: ANN401 - what DupFd returns has no public type

@@ -4,7 +4,7 @@ import time
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
 LINE_EVERY_S = 10.0
 
@@ -17,16 +17,9 @@ class Shown:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[words]}"),
-            TimeRemainingColumn(),
-        )
-        terminal = self._console.is_terminal
-        self._lines = not terminal
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=not terminal)
+        columns = "{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[words]}", TimeRemainingColumn()
+        self._lines = not self._console.is_terminal
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=self._lines)
         self._task = self._bar.add_task("", words="", total=None)
         self._step = ""
         self._line = time.monotonic()

@@ -110,11 +110,8 @@ def is_parquet(path: Path) -> bool:
     """Whether a regular file begins like a Parquet file; pipes are not touched."""
     if not path.is_file():
         return False
-    try:
-        with path.open("rb") as stream:
-            return stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    with path.open("rb") as stream:
+        return stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 def _decompressed(blocks: Iterator[bytes], new: Callable[[], Any]) -> Iterator[bytes]:

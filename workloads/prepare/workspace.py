@@ -68,9 +68,7 @@ def threads() -> int:
 LAYOUT = 7  # of finished steps: a change makes those of earlier versions worthless
 DONE = "done.json"
 UNFINISHED = ".unfinished"
-_GONE = ".gone"
 _REPLACED = "replaced"
-
 
 Advance = Callable[[int], None]
 """Called by a task, again and again, with the bytes or rows that it has done."""
@@ -175,10 +173,7 @@ def work_folder(folder: Path, *, restart: bool, target: Path) -> Iterator[Path]:
             raise DataError(f"another preparation works in {folder}: wait for it, or choose another --out") from error
         _put_back(target, folder)
         for entry in folder.iterdir() if restart else ():
-            if entry.is_dir():
-                _remove(entry)
-            else:
-                entry.unlink()
+            _remove(entry)
         try:
             yield folder
         except BaseException:
@@ -193,7 +188,7 @@ def work_folder(folder: Path, *, restart: bool, target: Path) -> Iterator[Path]:
 
 def _remove(path: Path) -> None:
     """All at once by name: a step that is half removed must not look finished to the next run."""
-    gone = path.with_name(f"{path.name}{_GONE}")
+    gone = path.with_name(f"{path.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
     path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
