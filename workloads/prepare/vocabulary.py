@@ -182,9 +182,8 @@ def _rows_of(
 
 def hashed(values: npt.NDArray[np.uint64], rows: int, *, signed: bool) -> npt.NDArray[np.int64]:
     """Values modulo the size of a table, as torchrec's `InMemoryBinaryCriteoIterDataPipe` does with its `hashes`."""
-    if signed:
-        return np.mod(values.view(np.int64), np.int64(rows))
-    return np.mod(values, np.uint64(rows)).astype(np.int64)
+    kind = np.int64 if signed else np.uint64
+    return np.mod(values.view(kind), kind(rows)).astype(np.int64)
 
 
 def hashed_rows(column: RawColumn, settings: Settings) -> int | None:
@@ -253,50 +252,39 @@ def _rank(folder: Path, entries: int, *, training_rows: int, min_count: int, lim
     """
     if training_rows > _MOST_TRAINING_ROWS:
         raise DataError(f"ids of {training_rows:,} training rows cannot be ranked: hash them (--ids hashed)")
+    written: list[SortedIds] = []
+
+    def run(by: npt.NDArray[np.integer], counts: npt.NDArray[np.int64], places: npt.NDArray[np.integer]) -> SortedIds:
+        """A list sorted by a number that is no id; places stand where first rows would."""
+        order = np.argsort(by)
+        write_run(folder, len(written) + 1, [CountedIds(by[order].astype(np.uint64), counts[order], places[order])])
+        written.append(SortedIds.whole(folder, len(written) + 1))
+        return written[-1]
+
     all_counts, all_first = (Stored(column_file(folder, 0, part), "q", entries) for part in ("counts", "first"))
-    runs: list[SortedIds] = []
+    by_rank, by_place = [], []
     rare = training_rows
     for start in range(0, entries, limit):
         stop = min(start + limit, entries)
-        counts, first = all_counts.read(start, stop), all_first.read(start, stop)
-        kept = np.flatnonzero(counts >= min_count)
-        counts, first = counts[kept], first[kept]
-        rare -= int(counts.sum())
+        counts, first, places = all_counts.read(start, stop), all_first.read(start, stop), np.arange(start, stop)
         keys = ((_MOST_TRAINING_ROWS - counts).astype(np.uint64) << np.uint64(32)) + first.astype(np.uint64)
-        order = np.argsort(keys)
-        sorted_part = CountedIds(keys[order], counts[order], kept[order] + start)
-        write_run(folder, len(runs) + 1, [sorted_part])
-        runs.append(SortedIds.whole(folder, len(runs) + 1))
+        kept = counts >= min_count
+        rare -= int(counts[kept].sum())
+        by_rank.append(run(keys[kept], counts[kept], places[kept]))
+        by_place.append(run(places[~kept], np.zeros_like(places[~kept]), places[~kept]))
     row = 1
-    with (folder / "counts").open("wb") as counts_file, (folder / "rows").open("w+b") as rows_file:
-        rows_file.truncate(4 * entries)
-        counts_file.write(np.int64(rare).tobytes())
-        for _, counts, places in merged(runs, limit=limit):  # places are kept where first rows were
-            counts_file.write(np.ascontiguousarray(counts).data)
-            order = np.argsort(places)
-            ranked, at = (row + order).astype(np.int32), places[order].astype(np.int64)
-            _scatter(rows_file, at, ranked, window=limit, entries=entries)
-            row += len(order)
-    for run in runs:
-        for part in (run.values, run.counts, run.first):
-            part.path.unlink()
+    with (folder / "counts").open("wb") as stream:
+        stream.write(np.int64(rare).tobytes())
+        for _, kept_counts, at in merged(by_rank, limit=limit):
+            stream.write(np.ascontiguousarray(kept_counts).data)
+            by_place.append(run(at, np.arange(row, row + len(at)), at))
+            row += len(at)
+    with (folder / "rows").open("wb") as stream:
+        for _, rows, _ in merged(by_place, limit=limit):  # rows where counts were; every place is there, and once
+            stream.write(rows.astype(np.int32).data)
+    for part in (part for ids in written for part in ids[:3]):
+        part.path.unlink()
     return row
-
-
-def _scatter(
-    stream: BinaryIO, places: npt.NDArray[np.int64], rows: npt.NDArray[np.int32], *, window: int, entries: int
-) -> None:
-    """Write rows at ascending places of a file, a window of it at a time."""
-    for start in range(0, entries, window):
-        begin, end = np.searchsorted(places, (start, start + window))
-        if begin == end:
-            continue
-        length = min(window, entries - start)
-        stream.seek(4 * start)
-        part = np.frombuffer(bytearray(stream.read(4 * length)), np.int32)
-        part[places[begin:end] - start] = rows[begin:end]
-        stream.seek(4 * start)
-        stream.write(part.data)
 
 
 def _count_hashed(folder: Path, *, rows: int, limit: int, signed: bool) -> None:
