@@ -16,7 +16,7 @@ from torchrec.distributed.dist_data import KJTAllToAll, PooledEmbeddingsAllToAll
 from torchrec.distributed.embedding_sharding import bucketize_kjt_before_all2all
 
 from systems.contract import CacheRatio, Counters, MemoryBreakdown, Placement, Rows, SparseOptimizer, SystemSpec, Tier
-from systems.features import ConcatenatedRows, FeatureGroups
+from systems.features import FeatureGroups
 from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.placement import PLACEMENTS, Layout, Shard, ShardedSystem, expected_misses, place
@@ -37,7 +37,7 @@ class Exchange:
         named = {table.name: table for table in tables}
         cut = [shard.table for shard in layout[0] if shard.rows < named[shard.table].num_embeddings]
         self._input = FeatureGroups(tables)
-        self._numbering = ConcatenatedRows(self._input.groups[0], torch.device("cpu"))
+        self._rows = torch.tensor([table.num_embeddings for table in tables for _ in table.feature_names])
         self._dims = {name: int(table.embedding_dim) for table in tables for name in table.feature_names}
         self._whole = [
             [name for shard in shards if shard.table not in cut for name in named[shard.table].feature_names]
@@ -74,10 +74,12 @@ class Exchange:
 
         Raises:
             ValueError: a feature is missing, or there are per-sample weights.
-            RuntimeError: an id is outside its table.
+            IndexError: an id is outside its table.
         """
         (ordered,) = self._input.split(features)
-        self._numbering.rows_of(ordered)  # which refuses ids outside their tables
+        limits = self._rows.repeat_interleave(torch.tensor(ordered.length_per_key()))
+        if bool(((ordered.values() < 0) | (ordered.values() >= limits)).any()):
+            raise IndexError("the batch has an id outside its table")
         keys = ordered.keys()
         parts = []
         if whole := [keys.index(name) for names in self._whole for name in names]:
