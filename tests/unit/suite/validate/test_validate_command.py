@@ -19,39 +19,27 @@ def test_results_of_the_repository_are_valid() -> None:
     assert line == f"{count} records: {count} valid"
 
 
-def test_results_are_checked_where_no_path_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    missing = validate()
-    assert missing.exit_code == 2
-    assert "error: results is no file, and has no JSON file in a folder named records" in missing.stderr
-    stored(tmp_path / "results", [record()])
-    there = validate()
-    assert there.exit_code == 0
-    assert there.output == "1 record: 1 valid\n"
-
-
 def test_file_folder_of_records_and_results_directory_are_the_same_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (path,) = stored(tmp_path / "run", [record()])
-    for name in ("stream.json", "deep/down/curves.json", "run/records/notes.txt"):
+    (path,) = stored(tmp_path / "results", [record()])
+    for name in ("stream.json", "deep/down/curves.json", "results/records/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{")
-    for named in (path, path.parent, path.parent.parent, tmp_path):
-        result = validate(named)
+    monkeypatch.chdir(tmp_path)  # below which `results` are checked where no path is given
+    for named in ([path], [path.parent], [path.parent.parent], ["."], [], [path, path.parent, tmp_path]):
+        result = validate(*named)
         assert (result.exit_code, result.output) == (0, "1 record: 1 valid\n"), named
-    assert validate(path, path.parent, tmp_path).output == "1 record: 1 valid\n"
-    monkeypatch.chdir(path.parent)
-    assert validate(".").output == "1 record: 1 valid\n"
 
 
 def test_path_without_records_is_wrong_usage_though_another_has_some(tmp_path: Path) -> None:
     stored(tmp_path / "a", [record()])
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "other.json").write_text("{}")
-    result = validate(tmp_path / "a", tmp_path / "b")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"error: {tmp_path / 'b'} is no file, and has no JSON file in a folder named records" in result.stderr
+    for name in ("b", "absent"):
+        result = validate(tmp_path / "a", tmp_path / name)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"error: {tmp_path / name} is no file, and has no JSON file in a folder named records" in result.stderr
 
 
 def test_every_problem_is_a_line_with_its_file_and_the_rest_is_checked(tmp_path: Path) -> None:
