@@ -1,16 +1,31 @@
+"""`python -m suite curves`: its files, slots divided among tables, and what torchrec's planner reads of them."""
+
 import ast
+import itertools
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from listed_traces import skewed_trace
+from torchrec import EmbeddingBagConfig
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
+from torchrec.distributed.types import CacheAlgorithm
 from typer.testing import CliRunner
 
-from suite.simulate.curves import miss_curves
+from suite.records.command_line import BadOption
+from suite.simulate.curves import Curve, SlotSplit, divide_greedily, miss_curves, split_slots
 from suite.simulate.curves_command import curve_sizes, curves_command
-from suite.simulate.models.model import Span
+from suite.simulate.models.lru import LruModel
+from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import open_trace
+from suite.simulate.planner_inputs import PlannerInputs, offload_stats, planner_inputs
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
 
 SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")
 
@@ -82,3 +97,185 @@ def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence):
     assert result.exit_code == 2
     assert f"error: {sentence}" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+# Slots divided among tables
+
+
+def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):
+    """A curve from its hits by depth, and misses of every cache."""
+    counts = np.array(hits, np.int32)
+    total = int(counts.sum()) + misses
+    return Curve(
+        name=name,
+        rows=counts.size if rows is None else rows,
+        unique_ids=total,
+        lookups=total,
+        largest_batch=largest_batch,
+        within=counts.cumsum(),
+    )
+
+
+def missed(tables, way, *, resident=False):
+    pairs = zip(tables, way, strict=True)
+    return sum(0 if resident and given == curve.rows else curve.misses(given) for curve, given in pairs)
+
+
+def fewest_misses(tables, slots, *, resident=False):
+    """Over all ways of giving so many slots."""
+    ways = itertools.product(*(range(1, curve.rows + 1) for curve in tables))
+    return min(missed(tables, way, resident=resident) for way in ways if sum(way) <= slots)
+
+
+convex = st.lists(st.integers(0, 9), min_size=1, max_size=7).map(lambda hits: sorted(hits, reverse=True))
+
+
+@given(st.lists(st.tuples(convex, st.integers(0, 5)), min_size=1, max_size=3), st.integers(0, 22))
+def test_no_division_of_convex_curves_misses_less(made, more):
+    tables = [curve_of(hits, misses=misses) for hits, misses in made]
+    slots = len(tables) + more
+    division = divide_greedily(tables, slots)
+    assert sum(division) <= slots
+    assert missed(tables, division) == fewest_misses(tables, slots)
+
+
+def misses_of(trace, slots, span):
+    return replay(LruModel(Setting(trace=trace, span=span, slots=slots), {})).unique_misses
+
+
+def test_predicted_misses_are_what_caches_of_these_sizes_miss():
+    trace = skewed_trace(tables=[2_000, 30, 6_000, 700], batches=30, samples=150)
+    span = Span(counted_from=12, stop=30)
+    curves = miss_curves(trace, span, per_table=True)
+    split = split_slots(curves, 900)
+    assert sum(split.cache_rows.values()) == 900
+    for table, (slots, misses) in enumerate(zip(split.cache_rows.values(), split.misses, strict=True)):
+        assert misses_of(trace.only(table), slots, span) == misses
+        assert slots >= curves.tables[table].largest_batch
+    assert misses_of(trace, 900, span) == split.shared_misses
+
+
+@pytest.mark.parametrize(
+    ("own", "shared", "answer"),
+    [
+        (90, 100, "Worth it: caches of their own have 10.0% fewer misses than one shared by all tables."),
+        (99, 100, "Hardly worth it: caches of their own have only 1.0% fewer misses than one shared"),
+        (105, 100, "Not worth it: caches of their own have 5.0% more misses than one shared by all tables."),
+        (0, 0, "Not worth it: caches of their own have 0.0% fewer misses"),
+    ],
+)
+def test_one_sentence_says_whether_it_is_worth_it(own, shared, answer):
+    split = SlotSplit(slots=1, cache_rows={"a": 1}, misses=(own,), shared_misses=shared)
+    assert split.answer.startswith(answer)
+
+
+def test_the_division_can_be_given_to_the_collection():
+    trace = skewed_trace(tables=[300, 500], batches=10, samples=40)
+    split = split_slots(miss_curves(trace, Span(counted_from=0, stop=10), per_table=True), 200)
+    tables = [
+        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=4)
+        for name, rows in trace.tables
+    ]
+    optimizer = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1)
+    cache = CachedEmbeddingBagCollection(
+        tables, optimizer=optimizer, cache_ratio=0.5, cache_rows=split.cache_rows, policy="lru"
+    )
+    assert [*split.cache_rows] == ["t0", "t1"]
+    assert cache.memory() is not None
+
+
+@given(st.lists(st.tuples(convex, st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=3), st.integers(0, 22))
+def test_tables_that_may_lie_on_the_device_whole_are_at_most_one_step_from_the_best(made, more):
+    tables = [curve_of(hits, misses=misses, rows=len(hits) + unused) for hits, misses, unused in made]
+    slots = len(tables) + more
+    division = divide_greedily(tables, slots, resident=True)
+    assert sum(division) <= slots
+    lost = missed(tables, division, resident=True) - fewest_misses(tables, slots, resident=True)
+    assert 0 <= lost <= max(sum(hits) + misses for hits, misses, _ in made)
+
+
+# What `--torchrec` writes, read by torchrec's own classes
+
+
+SPAN = Span(counted_from=10, stop=30)
+
+
+@pytest.fixture(scope="module")
+def curves():
+    return miss_curves(skewed_trace(tables=[3_000, 40, 9_000], batches=30, samples=150), SPAN, per_table=True)
+
+
+def torchrecs(stats):
+    return EmbeddingOffloadStats(**stats.model_dump() | {"mrc_hist_counts": torch.tensor(stats.mrc_hist_counts)})
+
+
+def test_torchrec_expects_what_the_curve_says_at_every_size(curves):
+    for curve in curves.tables:
+        stats = torchrecs(offload_stats(curve, curves.batches))
+        for slots in {1, 2, curve.largest_batch, curve.used_rows // 2, curve.used_rows, curve.rows - 1}:
+            assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(slots), abs=1e-6)
+        assert stats.expected_miss_rate(1.0) == 0
+        assert stats.expected_lookups == round(curve.unique_ids / curves.batches)
+
+
+def test_caches_begin_at_their_largest_batch_and_prefetching_holds_two(curves):
+    plain, prefetched = (planner_inputs(curves, batch_size=150, prefetch=on) for on in (False, True))
+    for curve in curves.tables:
+        for inputs, batches in ((plain, 1), (prefetched, 2)):
+            table = inputs.tables[curve.name]
+            held = batches * curve.largest_batch
+            if held >= curve.rows:
+                assert (table.compute_kernel, table.cache) == ("fused", None)
+            else:
+                assert table.cache.load_factor == held / curve.rows
+                assert table.cache.prefetch_pipeline is (batches == 2)
+            assert table.pooling_factor == 1
+    assert prefetched.tables["t1"].cache is None  # forty rows, nearly all of them in every batch
+    assert plain.tables["t2"].cache is not None
+
+
+def test_slots_are_divided_where_they_save_most_and_all_of_them_are_used(curves):
+    inputs = planner_inputs(curves, batch_size=150, slots=2_000)
+    given = {
+        name: table.stats.height if table.cache is None else round(table.cache.load_factor * table.stats.height)
+        for name, table in inputs.tables.items()
+    }
+    assert sum(given.values()) == 2_000
+    assert given["t1"] == 40
+    with pytest.raises(BadOption, match=r"--split: 300 slots are too few for torchrec's caches.* leave out --prefetch"):
+        planner_inputs(curves, batch_size=150, slots=300, prefetch=True)
+
+
+def test_constraints_are_torchrecs_own(curves):
+    constraints = planner_inputs(curves, batch_size=75, prefetch=True).constraints()
+    large = constraints["t2"]
+    assert large.compute_kernels == ["fused_uvm_caching"]
+    assert large.pooling_factors == [2.0]
+    params = large.cache_params
+    assert (params.algorithm, params.prefetch_pipeline) == (CacheAlgorithm.LRU, True)
+    assert params.stats.expected_miss_rate(0.5) == pytest.approx(curves.tables[2].miss_rate(4_500), abs=1e-6)
+    assert constraints["t1"].compute_kernels == ["fused"]
+    assert constraints["t1"].cache_params is None
+
+
+def test_the_command_writes_what_the_call_returns(tmp_path):
+    plan = tmp_path / "new" / "plan.json"
+    result = run(*SMOKE, "--torchrec", str(plan), "--prefetch")
+    assert result.exit_code == 0, result.output
+    assert f"Wrote {plan}" in result.stderr
+    inputs = PlannerInputs.read(plan)
+    assert (inputs.trace, inputs.batch_size, inputs.slots) == ("criteo_kaggle", 256, None)
+    caches = [table.cache for table in inputs.tables.values() if table.cache is not None]
+    assert {cache.prefetch_pipeline for cache in caches} == {True}
+    assert all(
+        set(one["stats"]) == {"cacheability", "expected_lookups", "mrc_hist_counts", "height"}
+        for one in json.loads(plan.read_text())["tables"].values()
+    )
+
+
+def test_what_is_no_plan_is_refused_with_the_command_that_makes_one(tmp_path):
+    with pytest.raises(BadOption, match=r"No such file.*make it with `python -m suite curves --torchrec"):
+        PlannerInputs.read(tmp_path / "none.json")
+    (tmp_path / "other.json").write_text('{"tables": {}}')
+    with pytest.raises(BadOption, match=r"other.json: trace: Field required: make it with"):
+        PlannerInputs.read(tmp_path / "other.json")
