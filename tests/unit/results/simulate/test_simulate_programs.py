@@ -1,8 +1,9 @@
-"""torchrec's planner on our inputs, and the published comparison."""
+"""torchrec's planner on our inputs and the published comparison; libCacheSim's misses are those of our models today."""
 
 import json
 from pathlib import Path
 
+import independent_check
 import pytest
 import torchrec_planner
 
@@ -11,7 +12,7 @@ from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
 from suite.simulate.planner_inputs import planner_inputs
 
-RECORD = Path(torchrec_planner.__file__).with_suffix(".json")
+PLANNER_RECORD = Path(torchrec_planner.__file__).with_suffix(".json")
 BATCH, SPAN = 1_024, Span(counted_from=15, stop=35)
 DIM, MORE = 16, (2 << 20, 16 << 20)
 """Width of rows, and bytes of device memory beyond what the planner needs: 4 B per offloaded row, and the batch."""
@@ -56,7 +57,7 @@ def test_the_planner_keeps_our_division_within_the_memory_of_its_own():
 
 
 def test_the_published_comparison_bears_the_claims_out():
-    record = json.loads(RECORD.read_text())
+    record = json.loads(PLANNER_RECORD.read_text())
     assert record["results"].keys() == torchrec_planner.BUDGETS.keys()
     for workload, points in record["results"].items():
         assert len(points) == len(torchrec_planner.BUDGETS[workload])
@@ -70,3 +71,18 @@ def test_the_program_leaves_its_record(tmp_path, capsys):
     assert "torchrec expects" in capsys.readouterr().out
     (found,) = json.loads((tmp_path / "record.json").read_text())["results"]["avazu"]
     assert found["hbm_bytes"] == 1 << 20
+
+
+RECORD = json.loads(Path(independent_check.__file__).with_suffix(".json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", independent_check.STREAMS)
+def test_our_misses_are_those_of_the_record_and_of_libcachesim(stream):
+    points = [point for point in RECORD["points"] if point["stream"] == stream]
+    assert len(points) == len(independent_check.POLICIES) * len(independent_check.SLOTS)
+    counts = independent_check.ours(independent_check.stream(stream))
+    for point in points:
+        assert counts[point["policy"]][point["slots"]] == point["misses"]
+        assert point["libcachesim_misses"] == point["misses"]
+        assert point["misses"] < 0.99 * RECORD["accesses"]
