@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from suite.records.groups import BASELINE, IN_RAM, REFERENCE, RecordGroup, base_name, is_baseline
-from suite.report.panels import COLUMNS, LABEL, Panels, bar, bytes_words, round_ticks, series, ticks_at
+from suite.report.panels import COLUMNS, LABEL, Panels, bar, round_ticks, series, ticks_at
 from suite.simulate.results import Simulation
 from suite.tables.comparison import approximations
 from suite.tables.disk import Step, is_sound, rows_on_drive
@@ -181,7 +182,7 @@ def _draw(axes: Axes, panel: _Panel, labels: Sequence[str], baseline: str) -> No
     axes.set_xscale("log")
     axes.set_xlim(nothing / 1.5 if somebody_has_none else low_end, high_end)
     ticks = [*([nothing] if somebody_has_none else []), *(panel.ticks or round_ticks(low_end, high_end))]
-    words = binary_bytes if panel.ticks else bytes_words
+    words = binary_bytes if panel.ticks else EngFormatter("B")
     ticks_at(axes.xaxis, ticks, lambda size, _: "none" if size == nothing else words(round(size)))
     # set by hand: matplotlib takes moved points for data elsewhere
     margin = 0.08 * (max(reached) - min(reached)) or 0.05

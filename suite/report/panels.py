@@ -9,7 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from suite.tables.formatting import COLOURS, DASHES, MARKERS
 from suite.tables.statistics import Estimate
@@ -29,11 +29,6 @@ _STEPS = (
     (1.0,),
 )
 """Steps of a decade, finest first."""
-
-
-def bytes_words(size: float) -> str:
-    """Bytes as `20 MB`."""
-    return str(EngFormatter("B")(size))
 
 
 def _letters_in(width_in: float, size: float) -> int:

@@ -174,11 +174,13 @@ def log_speeds(runs: Iterable[Record]) -> dict[BuildKey, float]:
 
 
 def _log_speeds(timed: Iterable[Turns]) -> dict[BuildKey, float]:
-    return {
-        (turns.contest, build): statistics.median(_logs(turns, build))
-        for turns in timed
-        for build in range(len(turns.system_s))
-    }
+    found = {}
+    for turns in timed:
+        for build, own in enumerate(turns.system_s):
+            beside = [1.0] * len(own) if turns.baseline_s is None else turns.baseline_s[build]
+            logs = (math.log(theirs / ours) for ours, theirs in zip(own, beside, strict=True))
+            found[turns.contest, build] = statistics.median(logs)
+    return found
 
 
 def mean_of(values: Collection[float], less: Collection[float] = ()) -> Estimate:
@@ -244,12 +246,6 @@ def _turns(runs: Iterable[Record]) -> list[Turns]:
 
 def _beside_a_baseline(runs: Iterable[Record]) -> bool:
     return all(run.turns is None or run.turns.baseline_s is not None or is_baseline(run.cell.system) for run in runs)
-
-
-def _logs(turns: Turns, build: int) -> list[float]:
-    own = turns.system_s[build]
-    beside = [1.0] * len(own) if turns.baseline_s is None else turns.baseline_s[build]
-    return [math.log(theirs / ours) for ours, theirs in zip(own, beside, strict=True)]
 
 
 def _pace(timed: Iterable[Turns]) -> float:
