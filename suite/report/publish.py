@@ -10,7 +10,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -79,23 +79,20 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
         problems += bad
     paths = sorted(every, key=lambda path: (every[path].order, path))
     groups = tuple(chain(*sweeps(group_records(every[path] for path in paths))))
-    simulations = tuple(_simulated(simulated, problems)) if simulated is not None else ()
-    return Source(
-        groups=groups,
-        files={every[path].key: path for path in paths},
-        problems=tuple(problems),
-        simulations=simulations,
-    )
-
-
-def _simulated(folder: Path, problems: list[NotARecord]) -> Iterator[Simulation]:
-    for path in sorted(folder.rglob("simulation.json")):
+    simulations = []
+    for path in sorted(simulated.rglob("simulation.json")) if simulated is not None else ():
         try:
-            yield Simulation.model_validate(read_json(path))
+            simulations.append(Simulation.model_validate(read_json(path)))
         except NotARecord as error:
             problems.append(error)
         except ValidationError as error:
             problems.append(NotARecord(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
+    return Source(
+        groups=groups,
+        files={every[path].key: path for path in paths},
+        problems=tuple(problems),
+        simulations=tuple(simulations),
+    )
 
 
 def publish(source: Source, out: Path) -> list[Path]:
