@@ -9,7 +9,6 @@ dictionaries make both cheap, since a block has far fewer distinct ids than rows
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,8 +76,12 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
 
     def fill(made: Path) -> dict[str, Any]:
         checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
-        file = ParquetRows(job.raw, path, checks) if is_parquet(path) else RawFile(path)
-        parsed = TextRows(job.raw, file, checks) if isinstance(file, RawFile) else file
+        text, parquet = RawFile(path), is_parquet(path)
+        block_bytes = job.memory.text_block_bytes
+        if parquet:
+            frames = _parquet_frames(job.raw, path, checks, block_bytes)
+        else:
+            frames = TextRows(job.raw, text, checks).frames(block_bytes)
         blocks: list[StagedBlock] = []
         times: list[int] = []
         rows = 0
@@ -91,19 +94,20 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
                 stream.write(np.ascontiguousarray(array).data)
                 return Stored(folder / DATA, array.dtype.str, array.size, offset)
 
-            for frame in ahead(parsed.frames(job.memory.text_block_bytes)):
+            for frame in ahead(frames):
                 if frame.height:
                     blocks.append(_write_block(frame, job.raw, write, pool, start=rows))
                     rows += frame.height
                     times += frame[job.raw.time.name].to_numpy()[[0, -1]].tolist() if job.raw.time else []
-                advance(file.bytes_read)
+                advance(text.bytes_read)
         if rows == 0:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
             raise DataError(f"{path} changed while it was read: prepare it again once it is complete")
         (made / INDEX).write_text(json.dumps(blocks, default=str))
-        read = {"bytes": file.bytes_read, "sha256": file.sha256, "rows": rows}
-        return read | {"problems": checks.problems, "times": [*times[:1], *times[-1:]]}
+        sha256 = FileRecord.of(path).sha256 if parquet else text.sha256
+        note = {"bytes": text.bytes_read or path.stat().st_size, "sha256": sha256, "rows": rows}
+        return note | {"problems": checks.problems, "times": [*times[:1], *times[-1:]]}
 
     return step(folder, fill)
 
@@ -183,56 +187,42 @@ def _cut(ids: StagedIds, rows: int, folder: Path, number: int) -> SortedIds:
     return SortedIds.whole(folder, number)
 
 
-@dataclass
-class ParquetRows:
-    """Parses one Parquet file; columns are found by name, others are not read. `bytes_read` is 0 until all is read."""
+def _parquet_frames(raw: RawFormat, path: Path, checks: RowChecks, block_bytes: int) -> Iterator[pl.DataFrame]:
+    """The good rows of a Parquet file, in order, in frames of about `block_bytes`, typed as `TextRows` types them.
 
-    raw: RawFormat
-    path: Path
-    checks: RowChecks
-    bytes_read: int = field(default=0, init=False)
+    Values are read as the text they are. Columns are found by name, others are not read.
 
-    def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
-        """The good rows, in order, in frames of about `block_bytes`; columns as in `TextRows`.
+    Raises:
+        DataError: the file cannot be read, lacks a column or has one that is no text of its kind, is not in time order,
+            or has more bad rows than allowed.
+    """
 
-        Raises:
-            DataError: the file cannot be read, lacks a column or has one that is no text of its kind, is not in time
-                order, or has more bad rows than allowed.
-        """
-        used = self.raw.used
-        step = max(1, block_bytes // (BYTES_PER_VALUE * len(used)))
-        scan = pl.scan_parquet(self.path, glob=False)
-        schema = self._read("the footer", scan.collect_schema)
-        missing = [column.name for column in used if column.name not in schema]
-        if missing:
-            among = ", ".join(schema)[:300]
-            raise DataError(f"{self.path}: no column {', '.join(missing)} among {among}: put the schema file right")
-        rows = self._read("the footer", scan.select(pl.len()).collect).item()
-        if rows == 0:
-            raise DataError(f"{self.path} is empty: give a file with rows")
-        selected = scan.select(_text(column, schema[column.name]) for column in used)
-        for start in range(0, rows, step):
-            where = f"rows {start + 1} to {min(start + step, rows)}"
-            texts = self._read(where, selected.slice(start, step).collect)
-            frame, good = typed(texts, used)
-            fields = ([(text or "").encode() for text in row] for row in texts.iter_rows())
-            refused = {} if all(column.all() for column in good) else refusals(used, fields, good)
-            yield self.checks.good(frame, refused, first=start + 1, word=" row ")
-        self.bytes_read = self.path.stat().st_size
-
-    @property
-    def sha256(self) -> str:
-        """Sum of the whole file."""
-        return FileRecord.of(self.path).sha256
-
-    def _read(self, what: str, read: Callable[[], _T]) -> _T:
+    def read(what: str, reader: Callable[[], _T]) -> _T:
         try:
-            return read()
+            return reader()
         except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
+            raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             reason = str(error).partition("\n")[0][:200]
-            raise DataError(f"{self.path}: {what} cannot be read ({reason}): write or download it again") from error
+            raise DataError(f"{path}: {what} cannot be read ({reason}): write or download it again") from error
+
+    used, scan = raw.used, pl.scan_parquet(path, glob=False)
+    schema = read("the footer", scan.collect_schema)
+    missing = [column.name for column in used if column.name not in schema]
+    if missing:
+        among = ", ".join(schema)[:300]
+        raise DataError(f"{path}: no column {', '.join(missing)} among {among}: put the schema file right")
+    rows = read("the footer", scan.select(pl.len()).collect).item()
+    if rows == 0:
+        raise DataError(f"{path} is empty: give a file with rows")
+    selected = scan.select(_text(column, schema[column.name]) for column in used)
+    step = max(1, block_bytes // (BYTES_PER_VALUE * len(used)))
+    for start in range(0, rows, step):
+        texts = read(f"rows {start + 1} to {min(start + step, rows)}", selected.slice(start, step).collect)
+        frame, good = typed(texts, used)
+        fields = ([(text or "").encode() for text in row] for row in texts.iter_rows())
+        refused = {} if all(column.all() for column in good) else refusals(used, fields, good)
+        yield checks.good(frame, refused, first=start + 1, word=" row ")
 
 
 def _text(column: RawColumn, dtype: pl.DataType) -> pl.Expr:
