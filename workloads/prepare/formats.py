@@ -33,11 +33,6 @@ class Kind(enum.StrEnum):
     IGNORED = "ignored"
 
     @property
-    def expected(self) -> str:
-        """The text that is accepted, in words."""
-        return _TEXTS[self]
-
-    @property
     def dense(self) -> bool:
         """Whether the column is a dense feature."""
         return self in {Kind.DENSE_INTEGER, Kind.DENSE_FLOAT}
@@ -51,7 +46,7 @@ class Kind(enum.StrEnum):
 TIME = r"-?[0-9]{1,19}|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-5][0-9](?:\.[0-9]{1,6})?"
 """The pattern of a time; an integer must fit into 64 bits, and the day and hour must exist."""
 _INTEGER = "an integer of at most 18 digits, or nothing"
-_TEXTS = {
+EXPECTED = {
     Kind.LABEL: "0 or 1",
     Kind.DENSE_INTEGER: _INTEGER,
     Kind.DENSE_FLOAT: "a finite 32-bit float, or nothing",
@@ -61,7 +56,7 @@ _TEXTS = {
     Kind.TIME: "an integer of 64 bits or YYYY-MM-DD HH:MM:SS",
     Kind.IGNORED: "anything",
 }
-"""The text of a kind, in words."""
+"""The text that is accepted, in words."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

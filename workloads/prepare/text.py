@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 
 from workloads import DataError
-from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Kind, RawColumn, RawFormat
+from workloads.prepare.formats import EXPECTED, LARGEST_FLOAT32, TIME, Kind, RawColumn, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock, ahead
 
 # So much text around a bad line is read line by line.
@@ -82,7 +82,7 @@ def refusals(columns: Sequence[RawColumn], rows: Iterable[Sequence[bytes]], good
             if not right or (text and field.decode(errors="ignore").encode() != field):
                 shown = repr(field[:60])[1:] + ("..." if len(field) > 60 else "")
                 note = "" if field.isascii() else " (not plain text: is the file packed or in another encoding?)"
-                found[row] = f"column {column.name}: found {shown}{note}, expected {column.kind.expected}"
+                found[row] = f"column {column.name}: found {shown}{note}, expected {EXPECTED[column.kind]}"
                 break
     return found
 

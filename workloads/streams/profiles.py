@@ -1,6 +1,5 @@
 """The fitted access patterns of the three datasets, from profiles.json; results/streams/fit_profiles.py makes it."""
 
-import functools
 import itertools
 import json
 from collections.abc import Sequence
@@ -79,19 +78,13 @@ class DatasetProfile:
     dense_group: int
 
 
-@functools.cache
-def _entries() -> Entry:
-    entries: Entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))
-    return entries
-
-
 def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
     """The profile of a dataset at given table sizes, rows by table in the order of the schema.
 
     Raises:
         KeyError: profiles.json lacks the dataset or one of the tables.
     """
-    entry = _entries()[dataset]
+    entry: Entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
     tables: dict[str, TableProfile] = {}
     for name, count in rows.items():
         fitted = entry["tables"][name]

@@ -4,11 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torchmetrics.functional.classification import binary_auroc
 
-from workloads.batch import Batch, Split
+from workloads.batch import Split
 from workloads.schema import DATASETS, MLPERF_DLRM_V2, MLPERF_HOTNESS, SCHEMAS
 from workloads.streams.synthetic import BEST_AUROC, STREAMS, SyntheticWorkload
 
@@ -183,22 +181,6 @@ def test_largest_seeds_give_streams_of_their_own():
 
 
 # Bags
-
-
-@settings(max_examples=40, deadline=None)
-@given(lengths=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_batch_of_bags_gives_every_sample_its_own_ids(lengths):
-    counts = np.array(lengths, dtype=np.int64)
-    ids = np.arange(counts.sum(), dtype=np.int64)
-    keys = [f"t{number}" for number in range(len(lengths))]
-    batch = Batch.of(
-        keys=keys, ids=ids, lengths=counts, dense=np.zeros((3, 1), np.float32), labels=np.zeros(3, np.float32)
-    )
-    rest = iter(range(len(ids)))
-    for key, row in zip(keys, lengths, strict=True):
-        bags = batch.features[key].to_dense()
-        assert [bag.tolist() for bag in bags] == [[next(rest) for _ in range(count)] for count in row]
-    assert batch.features.stride() == 3
 
 
 def test_mlperf_tables_and_bags_are_the_benchmarks():
