@@ -247,11 +247,7 @@ def _started(open_workload: OpenWorkload, slots: list[Slot]) -> _Worker:
     ours, theirs = context.Pipe()
     with theirs:  # the worker holds a copy; while this one is open, its death would not be seen
         process = context.Process(target=_work, args=(theirs, slots, open_workload), daemon=True)
-        try:
-            process.start()
-        except BaseException:
-            ours.close()
-            raise
+        process.start()
     return _Worker(process, ours)
 
 

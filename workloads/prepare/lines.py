@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import zstandard
 
@@ -25,13 +25,6 @@ _COMPRESSIONS: dict[bytes, Callable[[], Any]] = {  # the decompressors have what
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
     b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
 }
-
-
-class TextBlock(NamedTuple):
-    """Consecutive whole lines of a file, each with a plain line feed, and the number of the first one, from 1."""
-
-    first: int
-    text: bytes
 
 
 class RawFile:
@@ -52,8 +45,8 @@ class RawFile:
         """Sum of the bytes as they lie on the disk; of the whole file once `blocks` is exhausted."""
         return self._digest.hexdigest()
 
-    def blocks(self, block_bytes: int) -> Iterator[TextBlock]:
-        """All lines, about `block_bytes` at a time.
+    def blocks(self, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """All lines with plain line feeds, about `block_bytes` at a time: the first one's number, from 1, and text.
 
         Raises:
             DataError: the file is missing, a directory, empty, damaged, packed in another way, or not text.
@@ -72,12 +65,12 @@ class RawFile:
             if end and size >= block_bytes:
                 rest = piece[end:]
                 text = b"".join([*parts[:-1], piece[:end]]).replace(b"\r\n", b"\n")
-                yield TextBlock(first, text)
+                yield first, text
                 first += text.count(b"\n")
                 parts, size = [rest], len(rest)
         if text := b"".join(parts):
             text += b"" if text.endswith(b"\n") else b"\n"
-            yield TextBlock(first, text.replace(b"\r\n", b"\n"))
+            yield first, text.replace(b"\r\n", b"\n")
         elif first == 1:
             raise DataError(f"{self.path} is empty: download it again")
 

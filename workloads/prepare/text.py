@@ -13,7 +13,7 @@ import polars as pl
 
 from workloads import DataError
 from workloads.prepare.formats import EXPECTED, LARGEST_FLOAT32, TIME, Kind, RawColumn, RawFormat
-from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, TextBlock, ahead
+from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, ahead
 
 # So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20
@@ -165,29 +165,31 @@ class TextRows:
             DataError: the file cannot be read, lacks its header, is not in time order, or has more bad rows than
                 allowed.
         """
-        for found in ahead(self._file.blocks(block_bytes)):
-            block = found
-            if block.first == 1 and self._raw.header:
-                header, _, text = block.text.partition(b"\n")
+        for first, block in ahead(self._file.blocks(block_bytes)):
+            header, rows = b"", block
+            if first == 1 and self._raw.header:
+                header, _, rows = block.partition(b"\n")
                 self._take_header(header.removeprefix(_BYTE_ORDER_MARK))
-                block = TextBlock(2, text)
-            if block.text:
-                yield self._typed(block)
+            if rows:
+                yield self._typed(first + bool(header), rows)
 
     @property
     def _used(self) -> list[RawColumn]:
         return [column for column in self._columns if column.kind is not Kind.IGNORED]
 
-    def _typed(self, block: TextBlock) -> pl.DataFrame:
-        frame = self._fast(block)
+    def _typed(self, first: int, text: bytes) -> pl.DataFrame:
+        """The good rows of whole lines, of which `first` is the number of the first."""
+        frame = self._fast(text)
         if frame is not None:
-            return self._checks.good(frame, {}, first=block.first)
-        parts = list(_cut(block)) if len(block.text) > SLOW_BYTES else [block]
-        return self._slow(block) if len(parts) == 1 else pl.concat([self._typed(part) for part in parts])
+            return self._checks.good(frame, {}, first=first)
+        end = text.find(b"\n", len(text) // 2) + 1
+        if len(text) <= SLOW_BYTES or end == len(text):
+            return self._slow(first, text)
+        parts = (first, text[:end]), (first + text.count(b"\n", 0, end), text[end:])
+        return pl.concat([self._typed(*part) for part in parts])
 
-    def _fast(self, block: TextBlock) -> pl.DataFrame | None:
-        """The typed rows of a block in which every line is good; None where one may not be."""
-        text = block.text
+    def _fast(self, text: bytes) -> pl.DataFrame | None:
+        """The typed rows of lines that are all good; None where one may not be."""
         if text.startswith(_TAKEN_FOR_OTHERS) or b"\r" in text or self._quoted(text):
             return None
         lines = text.count(b"\n")  # polars fills up short ones
@@ -208,11 +210,11 @@ class TextRows:
         found, good = typed(frame, self._used, plus=b"+" in text)
         return found if all(column.all() for column in good) else None
 
-    def _slow(self, block: TextBlock) -> pl.DataFrame:
+    def _slow(self, first: int, text: bytes) -> pl.DataFrame:
         rows: list[list[bytes]] = []
         malformed: dict[int, str] = {}
         positions = [i for i, column in enumerate(self._columns) if column.kind is not Kind.IGNORED]
-        for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n")):
+        for number, line in enumerate(text.removesuffix(b"\n").split(b"\n")):
             try:
                 fields = self._fields(line)
             except _BadLine as problem:
@@ -223,7 +225,7 @@ class TextRows:
         decoded = [[field.decode(errors="replace") for field in row] for row in rows]
         texts = pl.DataFrame(decoded, schema=schema, orient="row").with_columns(pl.all().replace("", None))
         frame, good = typed(texts, self._used)
-        return self._checks.good(frame, refusals(self._used, rows, good) | malformed, first=block.first)
+        return self._checks.good(frame, refusals(self._used, rows, good) | malformed, first=first)
 
     def _fields(self, line: bytes) -> list[bytes]:
         """The fields of a line, as many as there are columns."""
@@ -265,14 +267,3 @@ class TextRows:
             raise DataError(f"{self._file.path}:1: the header names {', '.join(twice)} twice: rename one")
         kinds = {column.name: column for column in self._raw.columns}
         self._columns = tuple(kinds.get(name, RawColumn(name, Kind.IGNORED)) for name in names)
-
-
-def _cut(block: TextBlock) -> Iterator[TextBlock]:
-    """A block in parts of about `SLOW_BYTES / 2`, cut at line ends."""
-    start, first = 0, block.first
-    while start < len(block.text):
-        end = block.text.find(b"\n", min(start + SLOW_BYTES // 2, len(block.text) - 1)) + 1
-        text = block.text[start:end]
-        yield TextBlock(first, text)
-        first += text.count(b"\n")
-        start = end

@@ -15,9 +15,9 @@ from workloads.prepare.lines import READ_BYTES, RawFile
 
 def lines_of(path, block_bytes=1 << 16):
     return [
-        (block.first + i, line)
-        for block in RawFile(path).blocks(block_bytes)
-        for i, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"))
+        (first + i, line)
+        for first, text in RawFile(path).blocks(block_bytes)
+        for i, line in enumerate(text.removesuffix(b"\n").split(b"\n"))
     ]
 
 
@@ -88,8 +88,7 @@ def test_word_that_marks_archives_is_text_further_on(tmp_path):
 def test_lines_may_end_with_a_carriage_return_and_the_last_without_a_line_end(tmp_path):
     for last in (b"b\rc", b"b\rc\n", b"b\rc\r\n", b"b\rc\r"):
         (tmp_path / "rows").write_bytes(b"a\r\n" + last)
-        (block,) = RawFile(tmp_path / "rows").blocks(100)
-        assert block.text == b"a\nb\rc\n"
+        assert list(RawFile(tmp_path / "rows").blocks(100)) == [(1, b"a\nb\rc\n")]
 
 
 def test_reading_stops_with_the_reader(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from workloads import DataError
 from workloads.prepare.formats import FORMATS, Kind, RawColumn, RawFormat
-from workloads.prepare.lines import RawFile, TextBlock
+from workloads.prepare.lines import RawFile
 from workloads.prepare.text import RowChecks, TextRows, hashed_strings
 
 KAGGLE, AVAZU = FORMATS["criteo_kaggle"], FORMATS["avazu"]
@@ -54,7 +54,7 @@ class OneLine(RawFile):
         self.line = line
 
     def blocks(self, block_bytes):
-        yield TextBlock(7, self.line + b"\n")
+        yield 7, self.line + b"\n"
 
 
 def one_line(raw, line):
