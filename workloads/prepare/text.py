@@ -5,6 +5,7 @@ Rows are refused alike in every kind of file: malformed ones, counted against an
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -77,34 +78,32 @@ def refusals(columns: Sequence[RawColumn], rows: Iterable[Sequence[bytes]], good
     """By row the first field that may not stand in its column, with what may; rows without one are left out."""
     found = {}
     for row, (fields, fine) in enumerate(zip(rows, good.iter_rows(), strict=True)):
-        for column, field, right in zip(columns, fields, fine, strict=True):
+        for column, cell, right in zip(columns, fields, fine, strict=True):
             text = column.kind is Kind.CATEGORICAL_STRING
-            if not right or (text and field.decode(errors="ignore").encode() != field):
-                shown = repr(field[:60])[1:] + ("..." if len(field) > 60 else "")
-                note = "" if field.isascii() else " (not plain text: is the file packed or in another encoding?)"
+            if not right or (text and cell.decode(errors="ignore").encode() != cell):
+                shown = repr(cell[:60])[1:] + ("..." if len(cell) > 60 else "")
+                note = "" if cell.isascii() else " (not plain text: is the file packed or in another encoding?)"
                 found[row] = f"column {column.name}: found {shown}{note}, expected {EXPECTED[column.kind]}"
                 break
     return found
 
 
+@dataclass
 class RowChecks:
     """Counts the bad rows of a file that are left out, and refuses rows that are earlier than the row before them.
 
     Attributes:
-        problems: What was wrong with each row that is left out, without the file's name, in order.
-
-    Args:
         path: The file.
         allowed: Rows that may be left out.
         time: The column that says the order; None for no order.
+        problems: What was wrong with each row that is left out, without the file's name, in order.
     """
 
-    def __init__(self, path: Path, *, allowed: int, time: RawColumn | None = None) -> None:
-        self._path = path
-        self._allowed = allowed
-        self._time = time
-        self._last: int | None = None
-        self.problems: list[str] = []
+    path: Path
+    allowed: int
+    time: RawColumn | None = None
+    problems: list[str] = field(default_factory=list)
+    _last: int | None = None
 
     def good(self, rows: pl.DataFrame, refused: Mapping[int, str], *, first: int, word: str = "") -> pl.DataFrame:
         """The next rows without those that are refused, by position.
@@ -116,17 +115,17 @@ class RowChecks:
         """
         for position in sorted(refused):
             problem = f"{word}{first + position}: {refused[position]}"
-            if len(self.problems) == self._allowed:
-                raise too_many_bad_rows(self._path, problem, allowed=self._allowed)
+            if len(self.problems) == self.allowed:
+                raise too_many_bad_rows(self.path, problem, allowed=self.allowed)
             self.problems.append(problem)
         kept = np.delete(np.arange(rows.height), [*refused])
         found = rows[kept] if refused else rows
-        if self._time is not None and found.height:
-            times = found[self._time.name].to_numpy()
+        if self.time is not None and found.height:
+            times = found[self.time.name].to_numpy()
             back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
             self._last = int(times[-1])
             if back.size:
-                place = f"{self._path}:{word}{first + int(kept[back[0]])}: column {self._time.name}"
+                place = f"{self.path}:{word}{first + int(kept[back[0]])}: column {self.time.name}"
                 raise DataError(
                     f"{place}: earlier than the row before it. Sort the file by time, then name the sorted one"
                 )
