@@ -84,9 +84,8 @@ class PreparedWorkload:
         Raises:
             DataError: an id is outside its table.
         """
-        dense, raw_ids, labels = (self._arrays[split, part][start:stop] for part in PARTS)
-        ids = np.ascontiguousarray(raw_ids.T, dtype=np.int64)
-        self._check_ids(ids, split, start)
+        dense, labels = (self._arrays[split, part][start:stop] for part in ("dense", "labels"))
+        ids = self._ids(start, stop, split)
         if self._max_table_rows is not None:
             ids %= np.array([count for _, count in self.tables])[:, None]
         return Batch.of(
@@ -110,22 +109,21 @@ class PreparedWorkload:
         """Accesses by row of each table in the first rows of the training split."""
         counts = [np.zeros(table.rows, dtype=np.int64) for table in self.manifest.tables]
         for start in range(0, rows, _BLOCK_ROWS):
-            block = self._arrays[Split.TRAIN, "ids"][start : min(start + _BLOCK_ROWS, rows)]
-            ids = np.array(block.T, dtype=np.int64, order="C")
-            self._check_ids(ids, Split.TRAIN, start)
+            ids = self._ids(start, min(start + _BLOCK_ROWS, rows), Split.TRAIN)
             for of_table, into in zip(ids, counts, strict=True):
                 np.add.at(into, of_table, 1)
         return counts
 
-    def _check_ids(self, ids: npt.NDArray[np.int64], split: Split, start: int) -> None:
-        """Refuse ids outside their table, `[tables, n]`, of rows of a split from `start` on.
+    def _ids(self, start: int, stop: int, split: Split) -> npt.NDArray[np.int64]:
+        """Ids of rows of a split as they were prepared, int64 `[tables, n]`.
 
         Raises:
-            DataError: there is one; the message has its place, and the command that makes the data again.
+            DataError: one is outside its table; the message has its place, and the command that makes the data again.
         """
+        ids = np.ascontiguousarray(self._arrays[split, "ids"][start:stop].T, dtype=np.int64)
         rows = np.array([table.rows for table in self.manifest.tables])[:, None]
         if ids.min(initial=0) >= 0 and (ids < rows).all():
-            return
+            return ids
         table, sample = np.argwhere((ids < 0) | (ids >= rows))[0]
         name, count = self.manifest.tables[table].name, self.manifest.tables[table].rows
         path = self.folder / array_file(split, "ids")
@@ -142,8 +140,8 @@ class PreparedWorkload:
         Raises:
             DataError: the files whose content changed, with the command that makes them again.
         """
-        paths = {record: self.folder / record.name for record in self.manifest.files}
-        changed = [str(path) for record, path in paths.items() if FileRecord.of(path) != record]
+        files = self.manifest.files
+        changed = [str(self.folder / file.name) for file in files if FileRecord.of(self.folder / file.name) != file]
         if changed:
             remedy = prepare_command(self.folder, self.manifest)
             raise DataError(f"{', '.join(changed)} changed since preparation. Make the data again: {remedy}")

@@ -66,26 +66,21 @@ def test_figures_of_prepared_rows_equal_those_of_the_raw_file_in_the_order_of_ti
         assert shares == pytest.approx(np.array(tops) / expected.sum())
 
 
-def test_tables_are_plain_text_of_80_columns_with_nothing_cut(folder):
+def test_tables_are_plain_text_of_80_columns_with_nothing_cut_and_progress_is_plain_lines(folder, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     result = run("describe", folder)
     assert result.exit_code == 0, result.output
     assert "criteo_kaggle: prepared data, 26 tables" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     for text in ("…", "...", "\x1b"):
-        assert text not in result.stdout
+        assert text not in result.output
+    assert "reading train: 600 of 600, 100%" in result.stderr
 
 
 def test_limit_takes_leading_rows(folder):
     found = described(folder, "--rows", 100)
     assert [(split["rows"], split["rows_read"]) for split in found["splits"]] == [(600, 100), (50, 50), (50, 50)]
     assert {table["accesses"] for table in found["tables"][1:]} == {100}
-
-
-def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    result = run("describe", folder)
-    assert "reading train: 600 of 600, 100%" in result.stderr
-    assert "\x1b" not in result.output
 
 
 @pytest.mark.parametrize(

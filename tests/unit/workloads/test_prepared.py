@@ -153,7 +153,7 @@ def test_missing_manifest_names_the_command(tmp_path):
     [
         ({"version": 1}, r"is of another version, or damaged \(version: Input should be 2\)"),
         ({"splits": {}}, "does not name the files and splits of a dataset"),
-        ({"files": []}, "does not name the files and splits of a dataset"),
+        ({"files": [{"name": "../../secret", "bytes": 1, "sha256": ""}]}, "does not name the files and splits"),
         ({"dataset": "../movies"}, r"is of another version, or damaged \(dataset"),
         ({"tables": []}, r"is of another version, or damaged \(tables"),
         ({"surprise": 1}, r"is of another version, or damaged \(surprise"),
@@ -172,15 +172,6 @@ def test_manifest_of_another_version_or_shape_is_refused(folder, change, message
 def test_datasets_are_found_by_name_in_a_directory_or_as_one(folder):
     assert find_prepared(folder) == {"criteo_kaggle": folder}
     assert find_prepared(folder.parent) == {"criteo_kaggle": folder}
-
-
-def test_manifest_that_names_files_elsewhere_is_refused(folder):
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["files"].append({**manifest["files"][0], "name": "../../secret"})
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match=r"does not name the files and splits of a dataset\. Make"):
-        PreparedWorkload.open(folder, batch_size=1)
 
 
 @pytest.mark.parametrize("id_", [-1, -(2**31), 2**31 - 1])
