@@ -80,7 +80,10 @@ def prepare_command(
     ] = None,
     min_count: Annotated[int, typer.Option(min=1, help="Ids seen less often in training share row 0.")] = 1,
     skip_bad_rows: Annotated[int, typer.Option(min=0, help="Malformed rows that may be left out.")] = 0,
-    memory: Annotated[str, typer.Option(help="Peak resident memory.")] = "8GB",
+    memory: Annotated[str, typer.Option(help="Peak resident memory, of each worker with --scheduler.")] = "8GB",
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler whose workers see the same files.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output, at the very end.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what a run cut short has finished.")] = False,
 ) -> None:
@@ -107,6 +110,7 @@ def prepare_command(
             overwrite=overwrite,
             restart=restart,
             memory=MemoryBudget.parse(memory),
+            scheduler=scheduler,
             progress=progress,
         )
     _summarise(manifest, out / manifest.dataset, seconds=time.monotonic() - start)

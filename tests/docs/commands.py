@@ -21,7 +21,7 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 SHELL = ("sh", "console")
-COMMAND = re.compile(r"(?:\w+=\S+ )*(?:python|\.venv/bin/\w+|make|pytest|pip|git|curl|gh) [^|]+")
+COMMAND = re.compile(r"(?:\w+=\S+ )*(?:python|\.venv/bin/\w+|make|pytest|pip|git|dask|curl|gh) [^|]+")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 _BY_MAKE = ("ARGS", "BUILD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "TORCH", "VENV")
 """Environment variables by which a `make` that runs these tests would change what a page's `make` prints."""

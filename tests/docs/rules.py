@@ -100,6 +100,12 @@ RULES: dict[str, Rule] = {
         leaves=("hashed/criteo_kaggle/manifest.json",)
     ),
     PREPARED_SHOP: Run(leaves=("data/shop/manifest.json",)),
+    "python -m workloads prepare criteo_1tb --input $(ls -v /shared/day_*.gz) --out /shared/data --scheduler ADDRESS": (
+        Elsewhere("tests/unit/workloads/prepare/test_prepare_cluster.py", "scheduler=")
+    ),
+    '.venv/bin/pip install --editable ".[cluster]"': "installs from the network",
+    "dask scheduler": "runs until it is stopped, on the first machine of a cluster",
+    "dask worker ADDRESS --nworkers 8 --nthreads 1": "runs until it is stopped, on machines of a cluster",
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
     "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),

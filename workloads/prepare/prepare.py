@@ -1,7 +1,7 @@
 """Raw click logs to arrays that training maps into memory: stage, count, rank or hash, encode, publish.
 
 Every step is a list of independent tasks: one per raw file, or one per table. A finished task leaves a folder whose
-name says what it depends on, so that a killed run goes on where it stopped.
+name says what it depends on, so that a killed run goes on where it stopped, and a cluster can share the work.
 """
 
 import errno
@@ -31,6 +31,7 @@ from workloads.manifest import (
     SplitRecord,
     TableRecord,
 )
+from workloads.prepare.cluster import Cluster
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.formats import FORMATS, RawFormat, split_rows
 from workloads.prepare.staging import count, stage
@@ -72,6 +73,7 @@ def prepare(
     overwrite: bool = False,
     restart: bool = False,
     memory: MemoryBudget | None = None,
+    scheduler: str | None = None,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
@@ -85,7 +87,8 @@ def prepare(
         settings: How ids become rows, and bad rows; default: ranked, every id kept, no bad row allowed.
         overwrite: Replace an earlier output, at the very end.
         restart: Forget what an earlier run has finished.
-        memory: Bound on resident memory of this process.
+        memory: Bound on resident memory, of this process or of each worker of the cluster.
+        scheduler: Address of a Dask scheduler whose workers do the work; None for this process.
         progress: Called while it works.
 
     Raises:
@@ -98,6 +101,7 @@ def prepare(
     _check_settings(settings, raw)
     target = (out / raw.name).resolve()  # a link to another disk stays one: work and renames happen over there
     work = target.parent / f".{raw.name}{TEMPORARY}work"
+    cluster = Cluster(scheduler) if scheduler is not None else None
     try:
         _check_inputs(inputs)
         _check_target(target, overwrite=overwrite)
@@ -105,7 +109,7 @@ def prepare(
         with work_folder(work, restart=restart, target=target):
             _check_target(target, overwrite=overwrite)  # again: it may have been put back
             job = Job(raw, settings, memory, work)
-            manifest, made = _Build(job, tuple(inputs), progress).run()
+            manifest, made = _Build(job, tuple(inputs), cluster, progress).run()
             _check_target(target, overwrite=overwrite)  # another may have been put there meanwhile
             publish(made, target, work=work)
     except OSError as error:
@@ -114,6 +118,9 @@ def prepare(
         if error.errno == errno.ENOSPC:
             raise DataError(f"no space left to prepare {target}: free some, or choose another --out{notes}") from error
         raise DataError(f"cannot read or write {error.filename or target}: {error.strerror}{notes}") from error
+    finally:
+        if cluster is not None:
+            cluster.close()
     return manifest
 
 
@@ -156,10 +163,14 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 @dataclass(frozen=True)
 class _Build:
-    """One preparation, from raw files in time order to a folder that only needs to be put in place."""
+    """One preparation, from raw files in time order to a folder that only needs to be put in place.
+
+    Tasks run on `cluster`, or in this process.
+    """
 
     job: Job
     inputs: tuple[Path, ...]
+    cluster: Cluster | None
     progress: Progress
 
     def run(self) -> tuple[Manifest, Path]:
@@ -294,6 +305,8 @@ class _Build:
             return result
 
         self.progress(what, 0, sum(totals))
+        if self.cluster is not None:
+            return self.cluster.run(function, tasks, lambda position: advance(position, totals[position]))
         if not each:  # not in a pool: a Ctrl-C must not wait for the task
             return list(map(one, range(len(tasks))))
         with ThreadPoolExecutor(threads()) as pool:
