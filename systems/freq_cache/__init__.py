@@ -9,14 +9,14 @@ Operations on a batch, in order:
 - move: the training thread, just before the lookup, writes changed rows back to the slow tier and fetches missing rows
   into slots.
 - look up: fbgemm pools rows from their slots. Backward updates them there.
-- finish: the training thread writes back the rows of a batch that bypassed the cache, because it had more distinct rows
-  than slots, to their slots or to the slow tier.
+- finish: the training thread writes back the rows of an overflow batch, which was looked up in a pool of its own, to
+  their slots or to the slow tier.
 - withdraw: the planner forgets announced batches that are not planned, because an unannounced batch is looked up before
   them, or because rows are read or loaded. They are announced again later.
 
 Words: a *row* belongs to a table, a *slot* holds one row on the device, a *record* is a row with its optimizer state. A
 row without a slot is *absent*; a *miss* is one that was absent when its batch was planned. A *pool* is an array of
-slots. A *bypassing* batch has more distinct rows than the cache has slots. The *window* is all batches that are
+slots. An *overflow* batch has more distinct rows than the cache has slots. The *window* is all batches that are
 announced and not planned yet; a row is *pinned* until the last batch of the window that needs it. A *key* is a policy's
 rank of a row. For every key there is a *queue* of slots whose rows are not pinned. The slot at the front of the lowest
 queue is the next *victim*: its row is evicted.

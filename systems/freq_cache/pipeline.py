@@ -169,7 +169,7 @@ class Pipeline:
                 worker.submit(lambda: None).wait()  # for all that it has to do
         self._check()
         planned = [coming for coming in self._coming if coming.planned is not None]
-        if planned or not before_lookup or any(cache.bypassing is not None for cache in self._caches):
+        if planned or not before_lookup or any(cache.overflow is not None for cache in self._caches):
             self._finish(waiting_too=not before_lookup)
         self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
         for coming in planned:
@@ -190,7 +190,7 @@ class Pipeline:
 
     def _finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
         """Finish the last batches, whose backward may be refused from here on; see `InFlight.expire`."""
-        apart = self.refused or any(cache.bypassing is not None for cache in self._caches)
+        apart = self.refused or any(cache.overflow is not None for cache in self._caches)
         self.in_flight.expire(for_lookup=for_lookup and not apart, waiting_too=waiting_too)
         self.refused = False
         for cache in self._caches:

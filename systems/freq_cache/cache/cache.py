@@ -46,8 +46,8 @@ class Cache:
         lookups_per_backward: Batches that may be in flight at the same time.
 
     Attributes:
-        bypassing: The plan of the bypassing batch that was looked up and is not finished yet.
-        beside: The pool of bypassing batches, once one was needed.
+        overflow: The plan of the overflow batch that was looked up and is not finished yet.
+        overflow_pool: The pool of overflow batches, once one was needed.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Cache:
         self._transfer = transfer
         self._make_pool, self._remedy = make_pool, remedy
         self._chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
-        self.bypassing: Plan | None = None
-        self.beside: SlotTable | None = None
+        self.overflow: Plan | None = None
+        self.overflow_pool: SlotTable | None = None
         self._trained = False
-        """Whether backward changes the rows of the bypassing batch."""
+        """Whether backward changes the rows of the overflow batch."""
         self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner assigned at the start and that are not copied yet."""
@@ -151,7 +151,7 @@ class Cache:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
-            pool = self._beside_for(plan, alone=alone)
+            pool = self._overflow_pool_for(plan, alone=alone)
             pool.set_hyper_parameters(self._hyper)
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse))
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
@@ -161,7 +161,7 @@ class Cache:
     def infer(self, part: KeyedJaggedTensor) -> Tensor:
         """As `look_up`, for a batch that is not trained: no row moves, nothing is counted.
 
-        No batch may be planned, and no bypassing batch may be unfinished.
+        No batch may be planned, and no overflow batch may be unfinished.
 
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
@@ -171,7 +171,7 @@ class Cache:
         self.fill()
         pool = self._gather(distinct.rows, self.planner.slots_of(distinct.rows))
         if self._remedy is not None:
-            self.beside = None  # a budget has room for it in this call alone
+            self.overflow_pool = None  # a budget has room for it in this call alone
         slots, offsets = torch.from_numpy(distinct.inverse), torch.from_numpy(ids.offsets)
         return pool.look_up(to_device(slots), to_device(offsets) if ids.offsets.size else None, part.weights_or_none())
 
@@ -247,11 +247,11 @@ class Cache:
     def memory(self) -> MemoryBreakdown:
         """Bytes by tier and purpose, the slot ids of a batch excepted."""
         rows, state = self.pool.nbytes
-        beside = 0 if self.beside is None else sum(self.beside.nbytes)
+        apart = 0 if self.overflow_pool is None else sum(self.overflow_pool.nbytes)
         own = {
             (Tier.DEVICE, MemoryUse.ROWS): rows,
             (Tier.DEVICE, MemoryUse.STATE): state,
-            (Tier.DEVICE, MemoryUse.STAGING): beside + self._staging_bytes,
+            (Tier.DEVICE, MemoryUse.STAGING): apart + self._staging_bytes,
             (Tier.HOST, MemoryUse.INDEX): self.planner.index_bytes,
             (Tier.HOST, MemoryUse.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }
@@ -270,20 +270,20 @@ class Cache:
         """Row or slot numbers as int64 on the device."""
         return self._transfer.to_device(as_long(numbers))
 
-    # Batches that bypass the cache, one at a time
+    # Overflow batches, one at a time
 
     def _gather(self, rows: Int32s, slots: Int32s) -> SlotTable:
         """A pool in which row `i` of distinct rows is in slot `i`. `slots`: those that they have, below 0 for none."""
-        if self.beside is None or self.beside.slots < rows.size:
-            self.beside = None  # frees the smaller pool before the larger one is made
-            self.beside = self._make_pool(1 << (rows.size - 1).bit_length())
+        if self.overflow_pool is None or self.overflow_pool.slots < rows.size:
+            self.overflow_pool = None  # frees the smaller pool before the larger one is made
+            self.overflow_pool = self._make_pool(1 << (rows.size - 1).bit_length())
         held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        self.beside.copy(self._on_device(held), self.pool, self._on_device(slots[held]))
+        self.overflow_pool.copy(self._on_device(held), self.pool, self._on_device(slots[held]))
         self.writer.wait()  # for all rows that earlier batches write back
-        self._fetch(self.beside, absent, rows[absent])
-        return self.beside
+        self._fetch(self.overflow_pool, absent, rows[absent])
+        return self.overflow_pool
 
-    def _beside_for(self, plan: Plan, *, alone: bool) -> SlotTable:
+    def _overflow_pool_for(self, plan: Plan, *, alone: bool) -> SlotTable:
         """A pool that holds the distinct rows of a plan until `finish`. Arguments and errors are those of `look_up`."""
         width, slots, refusal = self.tier.layout.dim, f"{self.pool.slots:,}", None
         if not alone:
@@ -301,32 +301,32 @@ class Cache:
             raise WorkingSetTooLarge(refusal)
         pool = self._gather(plan.rows, plan.slots)
         pool.steps = self.pool.steps
-        self.bypassing, self._trained = plan, torch.is_grad_enabled()
+        self.overflow, self._trained = plan, torch.is_grad_enabled()
         self.traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
         return pool
 
     def finish(self) -> None:
-        """Write back the rows of the last bypassing batch: to their slots if they have some, else to the slow tier.
+        """Write back the rows of the last overflow batch: to their slots if they have some, else to the slow tier.
 
         After an error the call may be repeated.
 
         Raises:
             WriteBackFailed: see `Writer.wait`.
         """
-        plan = self.bypassing
-        if plan is None or self.beside is None:
+        plan = self.overflow
+        if plan is None or self.overflow_pool is None:
             return
         if self._trained:
             held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
-            self.pool.copy(self._on_device(plan.slots[held]), self.beside, self._on_device(held))
-            leaving = self._transfer.to_host(self.beside.records(self._on_device(absent)))
-            self.pool.steps = self.beside.steps
+            self.pool.copy(self._on_device(plan.slots[held]), self.overflow_pool, self._on_device(held))
+            leaving = self._transfer.to_host(self.overflow_pool.records(self._on_device(absent)))
+            self.pool.steps = self.overflow_pool.steps
             try:
                 self.writer.write(plan.rows[absent], leaving, batch=plan.batch)
             except WriteBackFailed:  # the writer keeps the rows
-                self.bypassing = None
+                self.overflow = None
                 self.writer.moved(plan.batch)
                 raise
             self.traffic.rows_written_back += absent.size
-        self.bypassing = None
+        self.overflow = None
         self.writer.moved(plan.batch)

@@ -278,7 +278,7 @@ def admit(after, *moves):
     `moves` are its arguments. `after`, int32 `[m]`, receives the last batch that may write each row back, `entered` the
     slots: free ones in order, then those of victims; see `choose`. Returns how many slots there are, and its result.
     """
-    _, found, absent, _, entered, _, _, _, batch, _, _, index = moves
+    _, found, absent, _, entered, _, _, batch, _, _, _, index = moves
     taken = index.state[TAKEN]
     for k in range(entered.size):
         after[k], entered[k] = writer_of(np.int64(found[np.uint64(absent[k])]), batch), taken + k
@@ -287,12 +287,12 @@ def admit(after, *moves):
 
 
 @compiled
-def exchange(rows, found, absent, keys, entered, back_rows, back_slots, new_keys, batch, changes, reinserts, index):
+def exchange(rows, found, absent, keys, entered, back_rows, back_slots, batch, changes, fixed, reinserts, index):
     """Let rows leave, give their slots, `entered`, int32 `[m]`, to the first absent rows of a batch, and `_settle` all.
 
-    `keys`: those of the absent rows. `found`, the locations of the batch's distinct rows, receives the slots. A row
-    that gets none, in an overflow batch, is written back by this batch all the same, if the batch `changes` it.
-    `back_rows` and `back_slots` receive the changed rows that leave and their slots, int32 `[m]`: returns how many.
+    `keys`: of the distinct rows, or of the absent ones where keys are `fixed`. `found`, the locations of the distinct
+    rows, receives the slots. A row that gets none, in an overflow batch, is written back by this batch all the same, if
+    that `changes` it. `back_rows` and `back_slots` receive changed rows that leave, and their slots: returns how many.
     """
     where, row_of, status, state, _ = index
     pin, left, back = pin_of(batch), written_back_by(batch), 0
@@ -317,18 +317,18 @@ def exchange(rows, found, absent, keys, entered, back_rows, back_slots, new_keys
             back += 1
         else:
             where[np.uint64(row_of[slot])] = ABSENT
-        row_of[slot], status[slot] = row, with_pin(np.int64(keys[k]), later)
+        row_of[slot], status[slot] = row, with_pin(np.int64(keys[k if fixed else absent[k]]), later)
         state[PINNED] += later != UNPINNED
         found[np.uint64(absent[k])] = where[row] = slot
-    _settle(new_keys, found, batch, changes, reinserts, index)
+    _settle(keys, found, batch, changes, fixed, reinserts, index)
     return back
 
 
 @compiled
-def _settle(keys, found, batch, changes, reinserts, index):
+def _settle(keys, found, batch, changes, fixed, reinserts, index):
     """Unpin and queue the rows of a batch that no later one needs.
 
-    `found`: the slots of its distinct rows, int32 `[u]`; `keys`: the keys of these, or none if no key changes.
+    `found`: the slots of its distinct rows, int32 `[u]`; `keys`: the keys of these, not read if they are `fixed`.
     `changes`: the batch is trained. `reinserts`: a slot in a queue joins it anew before it leaves: its row was used.
     """
     status, pin, unpinned = index.status, pin_of(batch), 0
@@ -339,7 +339,7 @@ def _settle(keys, found, batch, changes, reinserts, index):
         if found[i] < 0:
             continue
         bits = np.int64(status[np.uint64(found[i])]) | mark
-        bits = bits & ~KEYS | keys[i] if keys.size else bits
+        bits = bits if fixed else bits & ~KEYS | keys[i]
         bits |= (bits & QUEUED) * (USED // QUEUED) & reinserted
         last = pin_at(bits) == pin
         unpinned += last

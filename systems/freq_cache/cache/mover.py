@@ -310,7 +310,7 @@ class BatchMover:
         order = np.argsort(gone)
         wanted = plan.fetch_rows[leaves]
         found = order[np.minimum(np.searchsorted(gone, wanted, sorter=order), gone.size - 1)]
-        leaves[leaves] = same = gone[found] == wanted  # a bypassing batch writes its rows back later
+        leaves[leaves] = same = gone[found] == wanted  # an overflow batch writes its rows back later
         return leaves, found[same].astype(np.int32)
 
 

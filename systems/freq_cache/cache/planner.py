@@ -102,7 +102,7 @@ class Planner:
         rows = self.best(self.slots)
         keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
         slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
-        loops.exchange(rows, slots.copy(), slots, keys, slots, none, none, none, 0, False, False, self._index)
+        loops.exchange(rows, slots.copy(), slots, keys, slots, none, none, 0, False, True, False, self._index)
         return rows, slots
 
     def best(self, number: int) -> Int32s:
@@ -171,9 +171,8 @@ class Planner:
         overflow = rows.size > self.slots
         entering = min(misses, self.slots - int(index.state[TAKEN])) if overflow else misses
         fetch_slots, after, back_rows, back_slots = np.empty((4, entering), np.int32)
-        of_rows = (keys, keys[:0]) if fixed else (keys[absent], keys)
-        moves = rows, slots, absent, of_rows[0], fetch_slots, back_rows, back_slots, of_rows[1]
-        how = now.batch, now.changes, self.policy.reinserts, index
+        moves = rows, slots, absent, keys, fetch_slots, back_rows, back_slots
+        how = now.batch, now.changes, fixed, self.policy.reinserts, index
         found, left = loops.admit(after, *moves, *how)
         if found < entering:
             self._take_back_pins(fetch_slots, found, now)

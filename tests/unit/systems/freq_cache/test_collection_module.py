@@ -105,7 +105,7 @@ def test_memory_is_what_the_live_arrays_take(on_disk: bool, ratio: float, tmp_pa
     spare = sum(len(cache.tables) - 1 for cache in caches)
     assert weights - found[Tier.DEVICE, MemoryUse.ROWS] == 8 * 4 * spare
     assert 0 <= state - found[Tier.DEVICE, MemoryUse.STATE] <= 8 * 4 * spare
-    pools = [c.beside for c in caches if c.beside is not None]
+    pools = [c.overflow_pool for c in caches if c.overflow_pool is not None]
     extra = [values for pool in pools for values in (pool.weights, *pool.state.values())]
     assert bool(extra) == (ratio == 0.01)
     assert found[Tier.DEVICE, MemoryUse.STAGING] >= storage_bytes(*extra) + 4 * 32
