@@ -87,10 +87,12 @@ class RowLayout:
         """Write weights, `[n, dim]` or `[n, columns]`, into records, rounded to `dtype`."""
         kept = self._kept(records)
         if self.dtype is torch.int8:
-            # padding with the first column does not change the range of the row
-            shown = torch.arange(self.columns, device=weights.device)
-            shown[self.dim :] = 0
-            kept.copy_(encode_int8(weights.index_select(1, shown).float()).view(torch.int32))
+            if self.columns > self.dim:
+                # padding with the first column does not change the range of the row
+                shown = torch.arange(self.columns, device=weights.device)
+                shown[self.dim :] = 0
+                weights = weights.index_select(1, shown)
+            kept.copy_(encode_int8(weights.float()).view(torch.int32))
             return
         kept = kept.view(self.dtype)
         kept[:, : weights.shape[1]].copy_(weights)
