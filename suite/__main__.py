@@ -20,7 +20,7 @@ COMMANDS = {
     "doctor": ("suite.doctor", "What on this machine would spoil a benchmark, each with a remedy."),
     "validate": ("suite.validate", "Check records: whether each loads by the rules of its models."),
 }
-"""By name the module, which has the function `<name>_command`, and one line of help."""
+"""Module of each command, which has the function `<name>_command`, and one line of help."""
 
 
 class _Commands(TyperGroup):

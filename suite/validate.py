@@ -30,7 +30,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def check_files(paths: Iterable[Path]) -> dict[Path, tuple[str, ...]]:
-    """What is wrong with record files; nothing with those that load."""
+    """Findings in record files; none in those that load."""
     checked: dict[Path, tuple[str, ...]] = {}
     for path in paths:
         try:

@@ -36,7 +36,7 @@ _WRITTEN_RECORDS = 4096
 _BULK_FILE_BYTES = 256 << 20
 _MEMTABLE_PERCENT = 20
 _MEMTABLE_PEAK_PERCENT = 220
-"""Of one memtable: one fills, one is written to the drive, RocksDB stalls before a third; and their indexes."""
+"""Peak bytes, % of one memtable: one fills, one is written to the drive, and both have indexes; a third stalls."""
 _POOL_STEP = 4096
 _LEAST_BYTES = 2 << 20
 _STEP_BYTES = 40 << 20

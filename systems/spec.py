@@ -93,7 +93,7 @@ class SparseOptimizer:
         return 4 * sum(self.state_shapes(dim).values())
 
     def step(self, gradient: Tensor, state: Mapping[str, Tensor], updates: int) -> Tensor:
-        """What one update subtracts from rows, fp64 `[n, dim]`, written out in plain torch.
+        """Step that one update subtracts from rows, fp64 `[n, dim]`, written out in plain torch.
 
         `gradient`: of the rows, each summed over the batch, fp32 `[n, dim]`. `state`: theirs, which is updated in
         place. `updates`: number of this update, from 1 on. Weight decay and clipping are left out.

@@ -249,7 +249,7 @@ def _labels(rows: Mapping[CellKey, Row]) -> dict[CellKey, str]:
 
 
 def _facts(cell: Cell) -> dict[str, str]:
-    """What may tell a cell from another of its system and workload, in words by field."""
+    """Fields that may tell a cell from another of its system and workload, in words."""
     facts = {"cache": cache(cell)}
     for name in Cell.model_fields:
         if name not in _NOT_IN_LABELS:

@@ -76,7 +76,7 @@ class Environment(Model):
 
 
 WORKERS_OPENMP = {"GOMP_SPINCOUNT": "2000"}
-"""What workers are started with unless the environment sets it: OpenMP's threads sleep soon where others compute."""
+"""Variables of workers unless the environment sets them: OpenMP's threads sleep soon where others compute."""
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND")
 
 

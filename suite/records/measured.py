@@ -182,7 +182,7 @@ class CgroupLimit(Model):
     without_rows_bytes: int
     """The most that training the same model took before there were more than a few hundred rows of a table."""
     limit_bytes: int
-    """That, and the budget."""
+    """Limit of the group: `without_rows_bytes` and the budget."""
     peak_bytes: int | None
     """Most that was in use, page cache included. None: the kernel does not say."""
 

@@ -35,7 +35,7 @@ _REMEDY = {
     2: "use `systemd-run --user --scope -p Delegate=yes python run_bench.py ...` under systemd, "
     "`docker run --privileged --cgroupns=private ...` for a container",
 }
-"""What to do where no group can be made, by version of the control groups."""
+"""Remedy where no group can be made, by version of the control groups."""
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):

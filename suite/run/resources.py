@@ -33,7 +33,7 @@ GROUP_FILES = {
     1: GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "total_"),
     2: GroupFiles("memory.max", "memory.current", "memory.peak", ""),
 }
-"""By version of the control groups."""
+"""Names of files and fields by version of the control groups."""
 
 
 class CgroupUnavailable(RuntimeError):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Choice(enum.Enum):
-    """Which of the planned cells run."""
+    """Choice of the planned cells that run."""
 
     RESUME = "those without a record"
     FRESH = "all"

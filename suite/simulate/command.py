@@ -23,7 +23,7 @@ from workloads import DataError
 from workloads.progress import Shown
 
 MEMORY_BYTES, ROW_BYTES = 4_000_000_000, 20
-"""Of the replays of one pass on the host, and about what each takes per row; caches of most rows take more."""
+"""Host bytes for the replays of one pass, and about as many per row and replay; caches of most rows take more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ class Stream(Model):
     """Rows by table."""
     rows: int
     batches: int
-    """That the stream has."""
+    """Batches of the stream."""
 
 
 class Configuration(Model):

@@ -115,7 +115,7 @@ def _alone(runs: Sequence[Record]) -> float | None:
 
 
 def scatter_of(runs: Iterable[Record]) -> float:
-    """What logs of a pace in turns over that alone scatter by, over systems and rounds: they are minutes apart.
+    """Scatter of the logs of a pace in turns over that alone, over systems and rounds: they are minutes apart.
 
     By their median distance from their median, so a few that truly differ do not count. 0: there are fewer than four.
     """
@@ -153,7 +153,7 @@ def _baseline_first(turns: Turns) -> Turns:
 
 
 def samples_of(logs: Mapping[BuildKey, float]) -> list[float]:
-    """What an interval is over: the means of contests if they are enough, else builds."""
+    """Samples of an interval: the means of contests if they are enough, else builds."""
     contests: defaultdict[str, list[float]] = defaultdict(list)
     for (contest, _), log in logs.items():
         contests[contest].append(log)

@@ -137,7 +137,7 @@ def _check(manifest: Path, entry: Mapping[str, Any], record_bytes: int) -> None:
 
 
 def _learnt(cache: Cache, table: str) -> NDArray[Any]:
-    """What the policy has learnt of a table's rows, a view; empty where it learns nothing."""
+    """Statistics that the policy has learnt of a table's rows, a view; empty where it learns nothing."""
     state, start = cache.planner.policy.state, cache.start_of(table)
     return np.empty(0, np.uint8) if state is None else state[start : start + cache.tables[table].num_embeddings]
 

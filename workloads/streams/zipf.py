@@ -102,7 +102,7 @@ class RankSampler(NamedTuple):
 
     @classmethod
     def of(cls, laws: Sequence[RankLaw]) -> Self:
-        """Of one law per table."""
+        """The sampler of one law per table."""
         longest = max(len(law.head) for law in laws)
         borders = np.full((len(laws), longest), 2.0)
         for table, law in enumerate(laws):
@@ -156,7 +156,7 @@ class RankScrambler(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[int], *, generator: np.random.Philox) -> Self:
-        """Of tables with 1 to 2**63 rows each; equal streams of the generator give equal bijections."""
+        """The scrambler of tables with 1 to 2**63 rows each; equal streams of the generator give equal bijections."""
         bits = [(count - 1).bit_length() for count in rows]
         keys = generator.random_raw(2 * ROUNDS * len(rows)).reshape(2, ROUNDS, len(rows))
         return cls(

@@ -33,7 +33,7 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 Device = Literal["auto", "cpu", "cuda"]
 TierName = Literal["memory", "disk"]
-"""Where rows are kept that are not on the device."""
+"""Tiers of rows that are not on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ class ColossalAIModel(CacheModel):
             tally.rows_written_back += gone
 
     def _worth(self) -> NDArray[np.uint64]:
-        """What keeps the row of each used slot, uint64 `[used]`: those of the least are emptied."""
+        """Rank of the row of each used slot, uint64 `[used]`: those of the least are emptied."""
         if self._lfu:  # of equals the lowest slots
             return self._accesses[: self._used] << np.uint64(32) | np.arange(self._used, dtype=np.uint64)
         worth: NDArray[np.uint64] = _MOST - self._ranks[self._row[: self._used]].astype(np.uint64)

@@ -50,7 +50,7 @@ class LruStack:
         self._clock = 0  # the next slot
 
     def depths(self, rows: Int32s) -> Int64s:
-        """How many rows lie above each, int64 `[u]`; -1: it is not on the stack."""
+        """Number of rows above each, int64 `[u]`; -1: it is not on the stack."""
         depths = np.empty(rows.size, np.int64)
         above = self._live[::-1].cumsum()[::-1] - self._live
         _find(rows, self._last, self._bits, above, depths)

@@ -109,7 +109,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedMap:
-    """What a manifest says of a map: its commit, records of the row file up to the last in use, its checksum."""
+    """A map as a manifest has it: its commit, records of the row file up to the last in use, its checksum."""
 
     number: int
     positions: int

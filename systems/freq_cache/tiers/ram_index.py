@@ -1,4 +1,4 @@
-"""Which rows of a file tier have a place in RAM. Nothing here moves a record: see `file`.
+"""Index of the rows of a file tier that have a place in RAM. Nothing here moves a record: see `file`.
 
 The tier keeps an int32 code for every row, which says where its record is in the file. The code of a row with a place
 in RAM is `IN_RAM` plus the place; the index then has the file's code.
@@ -54,7 +54,7 @@ class _Places(NamedTuple):
 
 
 class RamIndex:
-    """Which rows have places in RAM. The caller makes sure that no two threads are in its methods at the same time.
+    """Index of the rows that have places in RAM. Its callers see to it that one thread at a time is in its methods.
 
     `codes`: of all rows, int32 `[rows]`, none of a row in RAM; the index changes those of rows with a place. `keys`: of
     rows when they enter; None: all are equal.
