@@ -56,3 +56,15 @@ def test_no_scheduler_or_no_dask_is_an_error_with_the_remedy(tmp_path, days, mon
     with pytest.raises(DataError, match="--scheduler needs Dask: pip install dask distributed"):
         prepare("criteo_1tb", days, out=tmp_path / "out", scheduler="tcp://127.0.0.1:9")
     assert not Path(tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_workers_is_refused_before_anything_waits_for_it(tmp_path, days):
+    from distributed import LocalCluster
+
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as empty,
+        pytest.raises(DataError, match="has no workers: start some with dask worker"),
+    ):
+        prepare("criteo_1tb", days, out=tmp_path / "out", scheduler=empty.scheduler_address)
+    assert not (tmp_path / "out").exists()
