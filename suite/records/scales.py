@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-LEAD_STEPS = 1
+LEAD_STEPS = 2
 """Untimed steps at the start of every turn: other systems' turns took weights and hot rows out of the CPU's cache."""
 
 
@@ -82,14 +82,14 @@ SMALL = Scale(
     bottom_mlp=(64,),
     top_mlp=(64, 1),
     cache_ratio=0.05,
-    train_steps=96,
+    train_steps=160,
     counted_steps=48,
     quality_points=5,
     evaluation_batches=40,
     builds=3,
-    warmup_steps=96,
+    warmup_steps=160,
     turns=8,
-    turn_steps=2,
+    turn_steps=4,
     epoch_samples=8_192_000,
     lr=_LR | {"sgd": 0.5},
     timeout_s=300,
@@ -145,7 +145,7 @@ DISK_SCALES = {
     ),
     "full": replace(
         FULL,
-        turn_steps=8,
+        turn_steps=9,
         turns=3,
         builds=4,
         batch_size=4096,

@@ -49,10 +49,10 @@ def test_a_scale_on_a_drive_has_budgets_below_its_tables(name):
 
 
 def test_data_without_a_turn_on_a_drive_are_refused():
-    made, _ = fitted_to_epoch(DISK_SCALES["small"], 17 * 16)  # one step before 16 of the shortest turns
-    assert (made.batch_size, made.warmup_steps, made.train_steps + made.counted_steps) == (16, 1, 17)
-    with pytest.raises(BadOption, match="271 training rows are too few for 17 batches of 16"):
-        fitted_to_epoch(DISK_SCALES["small"], 17 * 16 - 1)
+    made, _ = fitted_to_epoch(DISK_SCALES["small"], 25 * 16)  # one step before 8 of the shortest turns, of 3
+    assert (made.batch_size, made.warmup_steps, made.train_steps + made.counted_steps) == (16, 1, 25)
+    with pytest.raises(BadOption, match="399 training rows are too few for 25 batches of 16"):
+        fitted_to_epoch(DISK_SCALES["small"], 25 * 16 - 1)
 
 
 @pytest.mark.parametrize("system", ["hot_split", "full_gpu", "full_ram", "mapped_table"])

@@ -80,7 +80,7 @@ def test_turns_are_long_where_somebody_works_between_steps(short_turns, turns):
 
 
 @pytest.mark.parametrize(
-    ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (100, 12, 3), (56, 6, 3), (40, 6, 2), (20, 4, 1)]
+    ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (130, 12, 3), (70, 6, 3), (56, 6, 2), (30, 4, 1)]
 )
 def test_small_dataset_gives_fewer_designs_then_shorter_turns_then_a_part_of_a_design(epoch_steps, turns, steps):
     cell = {"turns": 18, "turn_steps": 3, "train_steps": 3, "counted_steps": 2, "warmup_steps": 4}
