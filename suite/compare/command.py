@@ -49,7 +49,7 @@ def judge(comparison: Comparison, threshold: float, console: Console) -> int:
     - is slower by more than `threshold`: its speed beside the baseline's in RUN_B, over the same in RUN_A, is below
       `1 - threshold`, and the 95 % interval lies below 1, so that noise alone fails nothing. Speeds of two machines, or
       with other threads, are not judged;
-    - was ok in RUN_A and is not in RUN_B, or is missing there;
+    - was ok in RUN_A and is not in RUN_B, or is missing there, in a round too, or was timed and is not there;
     - was verified in RUN_A and is not in RUN_B.
 
     The code is 1 where one fails, else 2 where no speed could be judged, which must not look like a pass, and else 0.
@@ -82,6 +82,11 @@ def _failures(pair: Pair, threshold: float) -> Iterator[str]:
         yield f"{pair.label}: ok in RUN_A, {after.status} in RUN_B"
     elif before.passed and not after.passed:
         yield f"{pair.label}: verified in RUN_A, not in RUN_B"
+    elif before.status is Status.OK:
+        if gone := sorted({run.cell.round for run in before.records} - {run.cell.round for run in after.records}):
+            yield f"{pair.label}: rounds of RUN_A are missing from RUN_B: {', '.join(str(one + 1) for one in gone)}"
+        if before.steps_per_s and not after.steps_per_s and after.same_kernel_as is None:
+            yield f"{pair.label}: timed in RUN_A, not in RUN_B"
     if pair.unjudged is None and ratio is not None and pair.beyond_noise and ratio.value < 1 - threshold:
         yield f"{pair.label}: slower by {100 * (1 - ratio.value):.1f} %, more than {100 * threshold:g} %"
 

@@ -48,12 +48,6 @@ class Timing(Model):
     """The maker of batches, and when it makes them; see `suite.run.cell.feed`."""
     producers: int
     training_threads: int
-    build_s: float | None = None
-    verify_s: float | None = None
-    train_s: float | None = None
-    evaluate_s: float | None = None
-    total_s: float | None = None
-    """Durations of its phases, in older records only."""
     alone_steps_per_s: float | None = None
     """Pace of the last two thirds of training, with nobody beside it: the median over runs of steps. None: older."""
 
@@ -91,8 +85,6 @@ class Memory(Model):
     host_peak_rss_bytes: int
     host_baseline_rss_bytes: int
     """Resident after imports, before the model is built."""
-    host_pss_bytes: int | None = None
-    """Resident after training, shared pages divided by their users: in older records only."""
     anatomy_bytes: dict[str, int]
     """The system's own account, keyed `tier/purpose`, e.g. `device/rows`."""
 
@@ -153,10 +145,6 @@ class FrequencySource(Model):
     """Share of the training split, from its beginning."""
     samples: int
     """Samples that they are counted over, or expected in."""
-    sketch_bytes: None = None
-    """Null in every record, and the two errors below 0: frequencies are exact. Kept for records that have them."""
-    error_accesses: int = 0
-    error_share: float = 0.0
 
 
 class DriveSpeed(Model):
@@ -214,8 +202,6 @@ class Ranks(Model):
     backend: Literal["gloo", "nccl"]
     steps: AtLeastOne
     """Counted, over which bytes and lookups are sums."""
-    steps_per_s: float | None
-    """Over all training steps together, in the cell's own processes. None: of a virtual device."""
     shares: tuple[RankShare, ...]
     """Shares of the ranks, in order."""
 
@@ -297,17 +283,8 @@ class MachineState(Model):
 
     load: float | None = None
     """Processes that computed or waited for a disk, on average over the last minute. The run itself counts too."""
-    cpu_mhz: float | None = None
-    """Mean clock of the CPUs."""
-    cpu_celsius: float | None = None
-    """Temperature at the hottest sensor on the CPU."""
     cpu_throttled: int | None = None
     """Times that heat has slowed down a core since the machine started, over all cores."""
-    gpu_mhz: int | None = None
-    """Clock of the GPU's processors."""
-    gpu_celsius: int | None = None
-    gpu_throttle_reasons: int | None = None
-    """Reasons that hold back the GPU's clock, as the bits of NVML's `nvmlClocksThrottleReason...`."""
     gpu_throttled_s: float | None = None
     """Seconds that heat has held back the GPU's clock since the driver was loaded."""
     gpu_processes: int | None = None

@@ -193,6 +193,10 @@ class Check(Model):
     """0 demands bitwise equality."""
     detail: str = ""
 
+    def _broken(self, *, from_json: bool) -> Iterator[Broken]:
+        if self.passed and not self.max_difference <= self.tolerance:
+            yield ("passed",), f"is true with a difference of {self.max_difference}, {self.tolerance} allowed"
+
     @classmethod
     def of(cls, name: str, difference: float, allowed: float, *, detail: str = "") -> Self:
         """Check that a difference, which may be NaN or infinite, is at most `allowed`; `detail` is of a failure."""
@@ -331,8 +335,7 @@ class Record(Model):
         if measured is not None:
             waits = dict.fromkeys(("planning_wait_s", "fetch_wait_s", "write_back_wait_s"))
             traffic = measured.traffic and measured.traffic.model_copy(update=waits)
-            ranks = measured.ranks and measured.ranks.model_copy(update={"steps_per_s": None})
-            measured = measured.model_copy(update={"timing": None, "traffic": traffic, "ranks": ranks})
+            measured = measured.model_copy(update={"timing": None, "traffic": traffic})
         return self.model_copy(update={"measurement": measured, "turns": None, "conditions": None, "disturbed": ()})
 
 

@@ -3,7 +3,6 @@
 Systems that are not exact are shown by quality against bytes, and never ranked by speed with exact ones.
 """
 
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ _OF_RANKS = (
     SYSTEM,
     AUROC,
     VERIFIED,
-    Column(words="steps/s", name="rank_steps_per_s", show=amount, definition="of all ranks, mean over rounds."),
+    Column(words="steps/s", name="alone_steps_per_s", show=amount, definition="of all ranks, mean over rounds."),
     *(
         Column(words=words, name=f"{name}_per_rank", text=True, definition="the smallest and the largest.")
         for name, (words, _) in _PER_RANK.items()
@@ -220,8 +219,6 @@ def _rank_table(group: RecordGroup, heading: str) -> ResultTable:
 def _rank_line(row: Row) -> dict[str, Any]:
     found = row.line()
     ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
-    speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
-    found["rank_steps_per_s"] = statistics.fmean(speeds) if speeds else None
     shares = ranks[0].shares if ranks else ()  # of the first round, whose traffic was counted
     for name, (_, show) in _PER_RANK.items():
         sizes = [getattr(share, name) for share in shares]

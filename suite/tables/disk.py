@@ -38,7 +38,7 @@ _NAMES: Final = (
 )  # fmt: skip
 _BESIDE_RAM: Final = Column(
     words=f"vs {IN_RAM}", name="ratio", show=relative, noisy=True,
-    definition="speed relative to it in the same turns, with a 95 % interval over blocks of turns.",
+    definition="speed relative to it in the same turns, with a 95 % interval.",
 )  # fmt: skip
 COLUMNS: Final = {
     Step.WHOLE: (
@@ -175,11 +175,15 @@ def disk_verdict(sweep: Sequence[RecordGroup]) -> str:
     told = {(one["budget"], one["system"]): one for one in alone}
     said = []
     for budget in sorted({one["budget"] for one in whole}):
-        here = [one for one in fit if one["budget"] == budget and one["system"] not in strayed]
+        here = [
+            one
+            for one in fit
+            if one["budget"] == budget and one["system"] not in strayed and not one["row"].interrupted
+        ]
         # a rival only where nobody else is
         others = [one for one in here if base_name(one["system"]) not in RIVALS] or here
         if others:
-            best = max(others, key=lambda one: one["samples_per_s"] or 0.0)
+            best = max(others, key=lambda one: (one["ratio"].value if one["ratio"] else 0.0, one["samples_per_s"]))
             said.append(_at(best, told.get((budget, best["system"]), best)))
     if not said:
         said = [f"nothing can be said: no system beside {IN_RAM} ended ok and was timed"]

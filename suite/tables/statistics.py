@@ -108,8 +108,12 @@ def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None)
 
 
 def _alone(runs: Sequence[Record]) -> float | None:
-    """Steps per second with nobody beside it, mean over rounds; None: not measured."""
-    timings = [run.measurement.timing for run in runs if run.measurement is not None]
+    """Steps per second with nobody beside it, mean over rounds; None: not measured, or by a cell too short for it.
+
+    On a drive a cell trains some steps before its rows have come to rest, and turns are taken alone.
+    """
+    timed = (run for run in runs if run.cell.host_budget_bytes is None)
+    timings = [run.measurement.timing for run in timed if run.measurement is not None]
     known = [pace for timing in timings if timing is not None and (pace := timing.alone_steps_per_s) is not None]
     return statistics.geometric_mean(known) if known else None
 

@@ -8,7 +8,6 @@ are device bytes by the systems' own account.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, RecordGroup, base_name, is_baseline
@@ -156,9 +155,12 @@ def _fastest(rows: Sequence[Row], noise: float) -> list[str]:
     racing = [row for row in timed if row.offloads]
     if len(racing) < 2 or any(relative_speed(racing[0].records, other.records) is None for other in racing[1:]):
         return []
-    first, *others = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
-    ratios = ((row, relative_speed(first.records, row.records)) for row in others)
-    close = [row for row, _ in takewhile(lambda one: one[1] is None or widened(one[1], noise).spans_one, ratios)]
+    # by ratios, as the intervals: paces of several contests carry the drift between them
+    beside = {row.system: relative_speed(row.records, racing[0].records) for row in racing[1:]}
+    speeds = {racing[0].system: 1.0} | {system: found.value for system, found in beside.items() if found is not None}
+    first, *others = sorted(racing, key=lambda row: (-speeds[row.system], row.system))
+    ratios = [(row, relative_speed(first.records, row.records)) for row in others]
+    close = [row for row, found in ratios if found is None or widened(found, noise).spans_one]
     return [
         f"fastest of those that offload: {listed(row.system for row in (first, *close))}"
         f"{', too close to call' if close else ''}"

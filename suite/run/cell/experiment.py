@@ -95,7 +95,7 @@ def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Mea
         sample = SampledRows(system, setup.workload, cell, rows) if rows is not None and system.exact else None
         if budget is not None:
             budget.apply(system, beat=reporter.beat)
-        measurement, _ = measure(
+        measurement = measure(
             setup, system, trainer, producers=producers, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
         )
         held = None if budget is None else budget.held()
@@ -133,8 +133,8 @@ def measure(
     reporter: Reporter,
     sample: SampledRows | None = None,
     while_counting: AbstractContextManager[object] | None = None,
-) -> tuple[Measurement, float]:
-    """Train, count and evaluate. Returns also the seconds of the training steps before the counted ones.
+) -> Measurement:
+    """Train, count and evaluate.
 
     Args:
         setup: The cell's setup.
@@ -165,7 +165,6 @@ def measure(
         if done == 0 and sample is not None:
             sample.read("early")
         multiply_in(tf32=cell.tf32)  # not before the early rows are read: they are compared in fp32
-    trained_s = sum(run.duration_s for run in runs)
     # memory before counting, whose sorts take memory of their own
     memory = Memory(
         **resources.device_peak(system.spec.device),
@@ -217,7 +216,7 @@ def measure(
         epoch_samples=setup.workload.epoch_rows(),
         frequencies=setup.frequencies.source,
     )
-    return measurement, trained_s
+    return measurement
 
 
 class QualityMeter:

@@ -150,14 +150,13 @@ def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
     feed = parts_of(setup.workload, device, on_batch=reporter.beat)
     system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat, kind=RankTrainer)
     sent = SentBytes()
-    measured, trained_s = measure(
+    measured = measure(
         setup, system, trainer, producers=0, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
     )
     share = share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
     ranks = Ranks(
         backend="nccl" if cell.device == "cuda" else "gloo",
         steps=cell.counted_steps,
-        steps_per_s=cell.train_steps / trained_s,
         shares=tuple(all_gather_object(share)),
     )
     traffics = [one for one in all_gather_object(measured.traffic) if one is not None]

@@ -69,7 +69,10 @@ class TimedSystems:
             budget.apply(self._built[asked.name][0], beat=self._beat)
 
     def turn(self, asked: RunSteps) -> StepTiming:
-        """Train a system some more steps; with rows on a drive, its time ends when all that it wrote is there."""
+        """Train a system some more steps; with rows on a drive, its time ends when all that it wrote is there.
+
+        What the untimed steps wrote is there before the clock starts.
+        """
         (system, trainer), on_drive = self._built[asked.name], self._setups[asked.name].on_drive
         system.reset_counters()
         before = drive_traffic()
@@ -78,6 +81,7 @@ class TimedSystems:
             lead_steps=asked.lead_steps,
             on_step=lambda _: self._beat(),
             embeddings_only=asked.embeddings_only,
+            settle=os.sync if on_drive else None,
         )
         synced = time.perf_counter()
         if on_drive:

@@ -107,11 +107,6 @@ def measurement(
             batches_made="by the training process, before the clock",
             producers=0,
             training_threads=16,
-            build_s=3.0,
-            verify_s=2.0,
-            train_s=20.0,
-            evaluate_s=1.0,
-            total_s=30.0,
             alone_steps_per_s=alone_steps_per_s,
         ),
         quality=Quality(

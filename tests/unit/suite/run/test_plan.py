@@ -124,10 +124,10 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
     try:
         made, changes = fitted_to_epoch(scale, rows)
     except BadOption as error:
-        assert rows // min(batch_size, 16) < 5
+        assert rows // min(batch_size, 16) < 7  # two turns of one step behind two untimed, and one before
         assert str(rows) in str(error)
         return
-    assert steps_of(made) >= 5
+    assert steps_of(made) >= 7
     assert steps_of(made) * made.batch_size <= rows
     assert made.warmup_steps >= 1
     assert (made.warmup_steps + 2 * (LEAD_STEPS + 1)) * made.batch_size <= rows

@@ -250,7 +250,7 @@ def share(lookups, *, misses, table_bytes):
 
 def on_ranks(system, *shares, ranks=2):
     plain = record(system, setting={"ranks": ranks, "device": "cpu"})
-    account = Ranks(backend="gloo", steps=4, steps_per_s=12.5, shares=shares)
+    account = Ranks(backend="gloo", steps=4, shares=shares)
     return plain.model_copy(
         update={"measurement": plain.measurement.model_copy(update={"ranks": account}), "turns": None}
     )
