@@ -89,7 +89,8 @@ class Counters:
         lookup_misses: Ids whose row was absent when the batch arrived, duplicates counted.
         rows_fetched, rows_written_back: Rows moved to and from the device.
         bytes_fetched, bytes_written_back: The same in bytes, optimizer state included.
-        rows_from_ram: Those of `rows_fetched` that a level of RAM above a drive gave; all others came from the drive.
+        rows_from_ram: Those of `rows_fetched` that a level of RAM above a drive gave.
+        rows_from_drive: Rows asked of a file on a drive; None: all of `rows_fetched`, where rows are on one.
         overflow_batches: Batches with more distinct rows than the cache has slots.
         late_batches: Batches with rows that were read from the slow tier at the lookup, not ahead of it.
         planning_wait_s, fetch_wait_s, write_back_wait_s: Seconds in which the training thread waited for plans, for
@@ -107,17 +108,13 @@ class Counters:
     bytes_fetched: int | None = None
     bytes_written_back: int | None = None
     rows_from_ram: int | None = None
+    rows_from_drive: int | None = None
     overflow_batches: int = 0
     late_batches: int | None = None
     planning_wait_s: float | None = None
     fetch_wait_s: float | None = None
     write_back_wait_s: float | None = None
     per_table: Mapping[str, tuple[int, int]] | None = None
-
-    @property
-    def rows_from_drive(self) -> int | None:
-        """Rows fetched from a drive, of a system whose rows are there."""
-        return None if self.rows_fetched is None else self.rows_fetched - (self.rows_from_ram or 0)
 
 
 @dataclass(frozen=True)

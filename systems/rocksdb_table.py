@@ -94,7 +94,7 @@ class RocksDBStore:
     def __init__(self, directory: Path, *, records: int, memory_bytes: int) -> None:
         self._key = np.dtype(">u4" if records <= 1 << 32 else ">u8")
         self._memtable_bytes = max(64 << 10, memory_bytes * _MEMTABLE_PERCENT // 100)
-        self._cache = Cache(0)
+        self._cache = Cache(memory_bytes)  # its shards, which readers lock, are as many as this size has
         self.resize(memory_bytes)
         options, families = _options(self._cache, memtable_bytes=self._memtable_bytes)
         with _full_drive():

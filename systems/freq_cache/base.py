@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Counters, MemoryBreakdown, MemoryUse, Placement, Tier, total_of
-from systems.contract import EmbeddingSystem, WorkingSetTooLarge
+from systems.contract import EmbeddingSystem
 from systems.fbgemm.tbe_system import fbgemm_refusals
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.access import Access, end, one_at_a_time
@@ -241,19 +241,16 @@ class CachedTables(EmbeddingSystem):
             cache.take_hyper_parameters(self.fused_optimizer.values_of(cache.group.tables[0]))
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
-        try:
-            return [
-                cache.look_up(planned, part.weights_or_none(), alone=alone)
-                for cache, planned, part in zip(self.caches, moved, parts, strict=True)
-            ]
-        except WorkingSetTooLarge:
-            self._pipeline.refused = True
-            raise
+        return [
+            cache.look_up(planned, part.weights_or_none(), alone=alone)
+            for cache, planned, part in zip(self.caches, moved, parts, strict=True)
+        ]
 
     def _returned(self, outputs: Sequence[Tensor], features: KeyedJaggedTensor) -> None:
         """Register the outputs of a lookup, from which backward reaches the rows."""
         if not self._infers:
             self._pipeline.in_flight.looked_up(outputs, weighted=_trains_weights(features))
+            self._pipeline.refused = False
 
     def close(self) -> None:
         """Stop the threads and release the directory; uncommitted changes are lost. The collection is unusable then.
@@ -268,6 +265,7 @@ class CachedTables(EmbeddingSystem):
     def _close(self) -> None:
         with interrupts_deferred():  # else what was not stopped and released by then would never be
             self._end()
+            self._cache_of_table = {}
 
     _save_to_state_dict = one_at_a_time(EmbeddingSystem._save_to_state_dict)
     _load_from_state_dict = one_at_a_time(EmbeddingSystem._load_from_state_dict)
@@ -300,14 +298,16 @@ class CachedTables(EmbeddingSystem):
     def counters(self) -> Counters:
         self._access.check()
         counted = counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self.caches])
-        if any(cache.tier.ram_rows for cache in self.caches):
-            return replace(counted, rows_from_ram=sum(cache.tier.ram_rows_read for cache in self.caches))
-        return counted
+        tiers = [cache.tier for cache in self.caches if isinstance(cache.tier, FileTier)]
+        if not tiers:
+            return counted
+        from_ram = sum(tier.ram_rows_read for tier in tiers) if any(tier.ram_rows for tier in tiers) else None
+        return replace(counted, rows_from_ram=from_ram, rows_from_drive=sum(tier.rows_read for tier in tiers))
 
     def reset_counters(self) -> None:
         for cache in self.caches:
             cache.traffic = type(cache.traffic)()
-            cache.tier.ram_rows_read = 0
+            cache.tier.ram_rows_read = cache.tier.rows_read = 0
 
     def count_traffic(self, enabled: bool) -> None:
         for cache in self.caches:

@@ -37,6 +37,8 @@ MANIFEST = "manifest.json"
 _VERSION = 3
 _REMEDY = "take an older checkpoint"
 _CHUNK_ROWS = 1 << 18
+_OWN = re.compile(r"table_\d+\.[0-9a-f]{12}")
+"""The name of a table's file, with the mark of its save."""
 
 
 def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> None:
@@ -45,7 +47,9 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     A table's file has its records, and behind them what the policy has learnt of its rows. The manifest is replaced
     last and names the files it belongs to: until then, or after an error, the directory holds what it held before.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    if not directory.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        sync_directory(directory.parent)
     mark = uuid.uuid4().hex[:12]
     written: list[Path] = []
     tables: dict[str, Any] = {}
@@ -57,12 +61,14 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
             tables[name] = _shape(cache, name) | own
         write_manifest(directory / MANIFEST, {"version": _VERSION, "hyper": dict(hyper), "tables": tables})
     except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
+        manifest = directory / MANIFEST
+        if not (manifest.is_file() and mark in manifest.read_text()):  # else it was renamed before the error came
+            for path in written:
+                path.unlink(missing_ok=True)
         raise
     sync_directory(directory)
     for old in directory.glob("table_*.*"):
-        if old not in written:
+        if old not in written and _OWN.fullmatch(old.name):
             old.unlink(missing_ok=True)
 
 
@@ -125,7 +131,7 @@ def _load_table(path: Path, cache: Cache, table: str, entry: Mapping[str, Any]) 
 
 def _check(manifest: Path, entry: Mapping[str, Any], record_bytes: int) -> None:
     """Refuse a table's file that is not what was written, and one that is not beside the manifest."""
-    if not re.fullmatch(r"table_\d+\.[0-9a-f]+", entry["file"]):
+    if not _OWN.fullmatch(entry["file"]):
         raise Damaged(f"{manifest} names {entry['file']}, which no save has written: take another checkpoint")
     path, size = manifest.with_name(entry["file"]), entry["rows"] * (record_bytes + entry["policy"][1])
     if not path.is_file():
@@ -157,7 +163,7 @@ def _shape(cache: Cache, table: str) -> dict[str, Any]:
     """Properties of a table that must match for its rows to be loaded."""
     layout, rows = _layout(cache), cache.tables[table].num_embeddings
     dtype = str(layout.dtype).removeprefix("torch.")
-    return {"rows": rows, "dim": layout.dim, "dtype": dtype, "state": dict(layout.state)}
+    return {"rows": int(rows), "dim": int(layout.dim), "dtype": dtype, "state": dict(layout.state)}
 
 
 def _content(cache: Cache, table: str) -> Iterator[memoryview]:
@@ -254,7 +260,7 @@ class RowLoadPlanner(DefaultLoadPlanner):
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
         rows = self.state_dict[read_item.dest_index.fqn]
         if isinstance(rows, StreamedRows):
-            chunk = read_item.dest_index.offset or read_item.dest_offsets
+            chunk = cast(torch.Size, read_item.dest_index.offset)  # every tensor has one
             first, *column = (at + more for at, more in zip(chunk, read_item.dest_offsets, strict=True))
             rows.write(first, column[0] if column else 0, tensor)
 

@@ -39,7 +39,10 @@ def compiled(function: Callable[..., Any], **options: bool) -> Callable[..., Any
     # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only:
     # after a change of the others it would load old machine code. The version is compared before anything is loaded,
     # which a module that has moved since would make fail.
-    made._cache._cache_file._version = f"{numba.__version__} {_digest(Path(function.__code__.co_filename).parent)}"
+    file, digest = made._cache._cache_file, _digest(Path(function.__code__.co_filename).parent)
+    file._version = f"{numba.__version__} {digest}"
+    # numba writes the index before the code that it names: of another version, that has another name
+    file._data_name_pattern = file._data_name_pattern.replace(".nbc", f".{digest[:12]}.nbc")
     return made  # type: ignore[no-any-return]
 
 

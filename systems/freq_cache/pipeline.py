@@ -66,7 +66,8 @@ class Pipeline:
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
         )
         self.refused = False
-        """Whether the last lookup was refused after its rows had moved: the next may take slots of those before it."""
+        """Whether the last lookup ended after its rows had moved and returned nothing: the next batch may have been
+        planned without those before it, and may take their slots."""
         self._coming: deque[Coming] = deque()
         self._withdrawing = False
         self._chosen = False
@@ -87,6 +88,8 @@ class Pipeline:
         """Fill the caches with the rows that their policies rank highest. Only the first call does anything."""
 
         def choose() -> None:
+            if self._chosen:
+                return  # by the task of a call that was interrupted
             with self._change():
                 for cache in self._caches:
                     cache.choose_first_rows()
@@ -140,6 +143,7 @@ class Pipeline:
         # with the weights as they are now
         parts = coming.parts if features.weights_or_none() is None else self.split(features)
         self._send_ahead(1)
+        self.refused = True  # until the lookup returns
         self._coming.popleft()
         return plans, parts
 
@@ -153,6 +157,8 @@ class Pipeline:
                 self._check()
             if isinstance(announcing.error, IndexError | ValueError):
                 self._coming.popleft()
+            elif announcing.error is not None:
+                coming.announcing = None  # a repetition tries again
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
         return coming.planned
 
@@ -165,13 +171,14 @@ class Pipeline:
         Raises: as `move`.
         """
         for worker in (self._planning, self._sending):  # what is sent was planned before
-            if self._coming and worker is not None:
+            if (self._coming or not self._chosen) and worker is not None:
                 worker.submit(lambda: None).wait()  # for all that it has to do
         self._check()
         planned = [coming for coming in self._coming if coming.planned is not None]
         if planned or not before_lookup or any(cache.overflow is not None for cache in self._caches):
             self._finish(waiting_too=not before_lookup)
-        self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
+        # until all are moved, because a later one may have taken slots of an earlier one, and the others are forgotten
+        self._withdrawing = any(coming.told for coming in self._coming)
         for coming in planned:
             for cache, plan in zip(self._caches, coming.planned or [], strict=True):
                 cache.mover.move(plan, cache.traffic)
@@ -184,7 +191,7 @@ class Pipeline:
                 for coming in self._coming:
                     coming.forget_plan()
 
-        if any(coming.told for coming in self._coming):
+        if self._withdrawing:
             self._run_and_check(forget)
         self._withdrawing = False
 
@@ -213,7 +220,8 @@ class Pipeline:
             unannounced = None if known else self._batch(features)  # refused before anything is touched
             self._forget_abandoned()
             if unannounced is not None and self._coming and unannounced.is_again(self._coming[0]):
-                self._coming[0].features, self._coming[0].parts = features, unannounced.parts
+                again = self._coming[0]
+                again.features, again.parts, again.versions = features, unannounced.parts, unannounced.versions
             elif unannounced is not None:
                 self.withdraw(before_lookup=True)
                 unannounced.abandoned = True

@@ -244,14 +244,14 @@ def contents_of(spec: CacheSpec, group: Group) -> JSON:
     tables: list[JSON] = [
         {
             "table": table.name,
-            "rows": table.num_embeddings,
-            "seed": spec.seed,
+            "rows": int(table.num_embeddings),
+            "seed": None if spec.seed is None else int(spec.seed),
             "stream": stream,
-            "between": [table.get_weight_init_min(), table.get_weight_init_max()],
+            "between": [float(table.get_weight_init_min()), float(table.get_weight_init_max())],
         }
         for table, stream in zip(group.tables, _streams(spec, group), strict=True)
     ]
-    return {"dim": layout.dim, "dtype": str(layout.dtype), "state": dict(layout.state), "tables": tables}
+    return {"dim": int(layout.dim), "dtype": str(layout.dtype), "state": dict(layout.state), "tables": tables}
 
 
 def _tier(spec: CacheSpec, group: Group, policy: Policy, commits: Commits | None, number: int) -> SlowTier:

@@ -87,12 +87,13 @@ class TimedSystems:
         if on_drive:
             os.sync()
         synced = time.perf_counter() - synced
-        after = drive_traffic()
+        after, counted = drive_traffic(), system.counters()
+        rows_read = counted.rows_fetched if counted.rows_from_drive is None else counted.rows_from_drive
         return StepTiming(
             seconds=run.duration_s + synced,
             wait_s=run.wait_s,
             loss=run.loss.hex(),
             read_bytes=after[0] - before[0],
             written_bytes=after[1] - before[1],
-            rows_read=system.counters().rows_from_drive if on_drive else None,
+            rows_read=rows_read if on_drive else None,
         )

@@ -116,6 +116,7 @@ class Cache:
     def fill(self) -> None:
         """Copy the rows of `choose_first_rows` into their slots, and the next best to RAM, if that is still to do."""
         if self._first is not None:
+            self._transfer.follow()
             self._fetch(self.pool, *self._first)
             if self.tier.ram_rows:
                 best = self.planner.best(self.planner.slots + self.tier.ram_rows)
@@ -146,14 +147,14 @@ class Cache:
         self.check_whole()
         plan = planned.plan
         slots, offsets = planned.numbers.slots, planned.numbers.offsets
-        self.traffic.count(plan)
-        if self.count_by_table:
-            self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
             pool = self._overflow_pool_for(plan, alone=alone)
             pool.set_hyper_parameters(self._hyper)
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse))
+        self.traffic.count(plan)
+        if self.count_by_table:
+            self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
         self._together.looked_up(plan.batch)
         return pooled
@@ -166,6 +167,7 @@ class Cache:
         Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
+        self._transfer.follow()
         ids, to_device = Ids.of(part, self.feature_starts), self._transfer.to_device
         distinct = self.distinct(ids)
         self.fill()
@@ -181,6 +183,7 @@ class Cache:
         Where the slow tier rounds rows, slots are overwritten with the rounded rows, so that both agree afterwards.
         """
         self.check_whole()
+        self._transfer.follow()
         self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
@@ -198,6 +201,7 @@ class Cache:
 
         After an error the call may be repeated: see `overwriting`.
         """
+        self._transfer.follow()
         self.finish()
         self.writer.wait()
         first = self.start_of(table) + start
@@ -286,9 +290,9 @@ class Cache:
     def _overflow_pool_for(self, plan: Plan, *, alone: bool) -> SlotTable:
         """A pool that holds the distinct rows of a plan until `finish`. Arguments and errors are those of `look_up`."""
         width, slots, refusal = self.tier.layout.dim, f"{self.pool.slots:,}", None
-        if not alone:
+        if not alone or (self._remedy is not None and plan.unique_ids <= self.pool.slots):
             refusal = (
-                f"the batches that wait for one backward have more distinct rows of width {width} than the cache has "
+                f"the batches that share a backward have more distinct rows of width {width} than the cache has "
                 f"slots, {slots}: give it more, or call backward in between"
             )
         elif self._remedy is not None:
@@ -298,6 +302,7 @@ class Cache:
             )
         if refusal is not None:
             self.writer.moved(plan.batch)
+            self._together.refused(plan.batch)
             raise WorkingSetTooLarge(refusal)
         pool = self._gather(plan.rows, plan.slots)
         pool.steps = self.pool.steps
@@ -316,6 +321,7 @@ class Cache:
         plan = self.overflow
         if plan is None or self.overflow_pool is None:
             return
+        self._transfer.follow()
         if self._trained:
             held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
             self.pool.copy(self._on_device(plan.slots[held]), self.overflow_pool, self._on_device(held))

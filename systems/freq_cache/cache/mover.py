@@ -218,7 +218,7 @@ class BatchMover:
 
         Raises OSError where rows could not be read from the slow tier, WriteBackFailed where they could not be written.
         """
-        plan, compute = planned.plan, self._transfer.compute()
+        plan, compute = planned.plan, self._transfer.follow()
         planned.numbers = numbers = Numbers(*self._sent(planned).take(compute))
         size, kept = planned.fetch_rows.size, None
         if numbers.again.numel() and planned.rows_fetched < size and self._exit.batch == planned.before:
@@ -286,7 +286,9 @@ class BatchMover:
         has = plan.fetch_after <= self._writer.landed
         early = int(np.count_nonzero(has))
         planned.fetch_rows, planned.fetch_slots, again = plan.fetch_rows, plan.fetch_slots, plan.fetch_rows[:0]
-        if early < has.size:
+        # A batch that is not trained waits for the tier instead: its rows may leave again without another write-back,
+        # and whoever reads them then waits for nothing.
+        if early < has.size and planned.changes:
             kept, again = self._leaving_now(plan, has)
             order = np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
             planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]

@@ -180,14 +180,15 @@ class BackwardGroup:
         self._before = lookups - 1
         self._batches: list[_Batch] = []
         self._looked_up: deque[int] = deque(maxlen=self._before)
-        """Numbers of the last lookups. Batches planned before the last of them and missing here are dropped."""
+        """Numbers of the last lookups."""
+        self._last = -1
+        """Number of the last lookup or refusal: batches planned up to it and not looked up are dropped."""
 
     def announced(self, distinct: Distinct) -> Distinct:
         """Rows to announce for a batch: its own and, behind them and used by no id, those of the batches before it."""
         if not self._before:
             return distinct
-        looked_up = tuple(self._looked_up)
-        last = max(looked_up, default=-1)
+        last, looked_up = self._last, tuple(self._looked_up)
         self._batches = [one for one in self._batches if one.number in looked_up or not 0 <= one.number <= last]
         before = [batch.rows for batch in self._batches[-self._before :]]
         self._batches.append(_Batch(distinct.rows))
@@ -211,6 +212,11 @@ class BackwardGroup:
     def looked_up(self, batch: int) -> None:
         """Note the lookup of a planned batch; batches planned before it are not looked up any more."""
         self._looked_up.append(batch)
+        self._last = batch
+
+    def refused(self, batch: int) -> None:
+        """Note that a planned batch is not looked up: it was refused."""
+        self._last = batch
 
     def withdrawn(self) -> None:
         """Forget the batches that are not looked up, as the planner did."""

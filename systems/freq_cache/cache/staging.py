@@ -54,6 +54,7 @@ class Transfer:
         """Whether host memory of copies should be pinned; a copy from pageable memory waits for the device."""
         self._in = torch.cuda.Stream(self.device) if self.pins else None
         self._out = torch.cuda.Stream(self.device) if self.pins else None
+        self._last: torch.cuda.Stream | None = None
 
     def to_device(self, tensor: Tensor) -> Tensor:
         """Copy a tensor to the device, on its current stream; the host does not wait."""
@@ -90,6 +91,18 @@ class Transfer:
         Asking torch for it takes longer than queueing work on it: ask once, and pass it on.
         """
         return None if self._in is None else torch.cuda.current_stream(self.device.index)
+
+    def follow(self) -> torch.cuda.Stream | None:
+        """As `compute`, for work on slots: that stream waits for the one of the last call, if it is another one.
+
+        A pipeline may train on one stream, and announce batches on that of its copies.
+        """
+        now = self.compute()
+        if now is not None:
+            if self._last is not None and self._last != now:
+                now.wait_stream(self._last)
+            self._last = now
+        return now
 
     @property
     def incoming(self) -> AbstractContextManager[torch.cuda.Stream | None]:

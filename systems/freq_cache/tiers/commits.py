@@ -181,7 +181,9 @@ class Commits:
         self.directory = directory
         self._contents = list(contents)
         with ExitStack() as opened:
-            opened.callback(os.close, _locked(directory))
+            lock = _locked(directory)
+            opened.callback(os.close, lock)
+            opened.callback(fcntl.flock, lock, fcntl.LOCK_UN)  # a forked process may hold it open
             sync_directory(directory)  # what is read now is what a crash of the machine leaves
             last = self._read()
             if last["commit"] and last["contents"] != self._contents:

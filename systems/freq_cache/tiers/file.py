@@ -67,7 +67,7 @@ class FileTier(SlowTier):
 
     Attributes:
         direct: The file is read and written past the page cache.
-        rows_read, rows_written: Number of records read from the file, initial weights among them, and written to it.
+        rows_written: Number of records written to the file.
 
     Raises:
         Damaged: its files are not what was written.
@@ -97,7 +97,7 @@ class FileTier(SlowTier):
         self._moving = threading.Lock()
         """Held by the thread that looks up or changes which row has which place in RAM."""
         self._lost = False
-        self.rows_read = self.rows_written = 0
+        self.rows_written = 0
         if not directory.exists():
             directory.mkdir(parents=True)
             sync_directory(directory.parent)
@@ -184,10 +184,15 @@ class FileTier(SlowTier):
                 chosen = self._index.choose(part.numel(), vacant=True)
             part = part[: chosen.size]
             records = self.layout.empty(part.numel())
-            self._read_file(part, records)
-            with self._moving:
-                self._records[_long(chosen)] = records
-                self._index.enter(part.to(torch.int32).numpy(), chosen, dirty=False)
+            try:
+                self._read_file(part, records)
+                with self._moving:
+                    self._records[_long(chosen)] = records
+                    self._index.enter(part.to(torch.int32).numpy(), chosen, dirty=False)
+            except BaseException:
+                with self._moving:
+                    self._index.give_back(chosen)
+                raise
 
     def save_map(self, number: int) -> SavedMap:
         """Bring what has been written so far to the drive, and a map of it, for a commit of this number.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from systems.freq_cache.cache.policy import LEVELS
+from systems.freq_cache.cache.policy import LEVELS, checked
 from systems.freq_cache.compiled import compiled
 
 Int32s = npt.NDArray[np.int32]
@@ -112,6 +112,7 @@ class RamIndex:
     def enter(self, rows: Int32s, places: Int32s, *, dirty: bool) -> None:
         """Give rows places, which are vacant."""
         keys = np.zeros(rows.size, np.int32) if self._keys is None else self._keys(rows)
+        checked(f"keys_of_evicted() of {rows.size} rows", keys, least=rows.size, most=rows.size, below=LEVELS)
         _enter(rows, places, keys, dirty, self._of)
 
     def logged(self, rows: Ints | Int32s, codes: Ints, sums: Sums, new_sums: Sums) -> None:

@@ -184,9 +184,10 @@ class SlowTier(ABC):
         layout: Layout of a record.
         ram_rows: How many rows a level of RAM above the rows has room for; 0: there is none.
         ram_rows_read: How many were read from it.
+        rows_read: Records read from a file, initial weights among them.
     """
 
-    ram_rows = ram_rows_read = 0
+    ram_rows = ram_rows_read = rows_read = 0
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:
         self.rows = rows
