@@ -28,7 +28,9 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except DataError as error:
-            _err.print(f"error: {error}")
+            # names of columns come from the data: no control code of theirs reaches the terminal
+            told = "".join(part if part.isprintable() else repr(part)[1:-1] for part in str(error))
+            _err.print(f"error: {told}")
             raise typer.Exit(USER_ERROR) from error
 
 

@@ -274,7 +274,7 @@ def _cells_of(row: Advised) -> list[str]:
         "" if row.cache_ratio is None else f"{row.cache_ratio:.2%}",
         binary_bytes(sum(row.device_bytes.values())),
         binary_bytes(row.host_bytes),
-        "overflow" if row.overflows else "" if row.fits else "too big",
+        ", ".join(["too big"] * (not row.fits) + ["overflow"] * row.overflows),
         "" if row.hit_rate is None else f"{row.hit_rate:.1%}",
         *rates,
         "" if published is None else f"{published:g}",

@@ -237,6 +237,8 @@ def bound_of(cell: SimulatedCell, outcome: Outcome, rows: int) -> SimulatedCell 
     """
     if outcome.traffic is None or cell.policy.name == "compulsory":
         return None
-    past_it = (("bypass", "on"),) if load(cell.policy).bypasses else ()
+    # with a level of RAM, rows of a batch that is larger than the slots alone are read past them
+    apart = dict(cell.policy.parameters).get("ram", "0") != "0"
+    past_it = (("bypass", "on"),) if apart or load(cell.policy).bypasses else ()
     policy = cell.policy if cell.policy.name == "belady" else Variant("belady", past_it)
     return SimulatedCell(policy=policy, slots=min(rows, max(cell.slots, outcome.slots)))

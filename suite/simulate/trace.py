@@ -125,11 +125,6 @@ class FileTrace(Trace):
             raise DataError(
                 f"{path}: ids of {tables} tables, {rows.size} rows and {names.size} names: give one of each"
             )
-        if self.rows > _MOST_ROWS:
-            raise DataError(
-                f"{path}: the tables have {self.rows:,} rows together, the simulator numbers fewer than 2^31: map the "
-                "ids to 0, 1, 2, ... first"
-            )
         self.length = samples // batch_size
         self.batch_lookups = batch_size * tables
         self._counted = prefix_of(samples, prefix)
@@ -161,9 +156,6 @@ class FileTrace(Trace):
         return np.array(block.T, np.int64, order="C")
 
 
-_MOST_ROWS = 2**31 - 1
-
-
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file by name. Raises `DataError`: it cannot be read, or is no trace."""
     kind = path.suffix.lower()
@@ -186,10 +178,18 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+_MOST_ROWS = 2**31 - 2
+
+
 class DistinctRows:
     """Finds the distinct rows of batches, by our cache's planner. Memory: 4 B per row of the tables, 24 B per id."""
 
     def __init__(self, rows: int) -> None:
+        if rows >= _MOST_ROWS:
+            raise DataError(
+                f"the tables have {rows:,} rows together, the simulator numbers fewer than 2^31: map the ids to 0, 1, "
+                "2, ... first, or prepare the data with smaller tables"
+            )
         self._planner = Planner(rows=rows, slots=1, policy=LRU())
 
     def of(self, ids: Ids) -> tuple[Int32s, Int32s]:

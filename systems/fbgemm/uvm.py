@@ -117,7 +117,8 @@ class UVMCaching(TBEHolder):
         with self._reading:
             read = self._read(features)
         self._side.wait_stream(self._reading)
-        self._side.wait_stream(compute)  # where the last backward changed rows
+        if not self._announced:  # else fbgemm's hook lets it wait for the tables' last backward, and for no more
+            self._side.wait_stream(compute)
         set_tbe_counting(self.tbes, enabled=self._counter.enabled)
         with self._side:
             self._fill(read, compute)

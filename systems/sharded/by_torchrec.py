@@ -54,6 +54,7 @@ class ShardedFullGPU(TorchrecSharded):
     """Every row on the device of some rank: whole tables, of even bytes, or each table's rows in equal ranges."""
 
     variants = {"sharding": ("table_wise", "row_wise")}
+    whole_tables = {"sharding": "table_wise"}
     kernel = EmbeddingComputeKernel.FUSED
     host_rows_are = Tier.DEVICE
 

@@ -121,6 +121,7 @@ class ShardedFreqCache(ShardedSystem):
         "policy": FreqCache.variants["policy"],
         "look_ahead": FreqCache.variants["look_ahead"],
     }
+    whole_tables = {"placement": "tables"}
     ids_on_host = True
     one_width = False
 

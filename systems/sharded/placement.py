@@ -57,7 +57,7 @@ def place(
         for rank in range(ranks)
     )
     if not all(layout):
-        raise ValueError(f"{len(tables)} tables leave some of {ranks} ranks without rows: use placement=rows")
+        raise ValueError(f"{len(tables)} tables leave some of {ranks} ranks without rows: cut tables by rows")
     return layout
 
 
@@ -123,6 +123,9 @@ class ShardedSystem(EmbeddingSystem):
     the ids that it receives.
     """
 
+    whole_tables: Mapping[str, str] = {}
+    """Parameters, by name, with the value at which no table is cut."""
+
     @property
     @abstractmethod
     def shards(self) -> Sequence[Shard]:
@@ -142,6 +145,10 @@ class ShardedSystem(EmbeddingSystem):
             yield "on ranks there is no Adam, which counts the steps of a table: use sgd or an Adagrad"
         if not isinstance(spec.budget, CacheRatio):
             yield "ranks cache a share of their rows each: give a cache ratio, no budget"
+        ranks = dist.get_world_size() if dist.is_initialized() else 1
+        for name, value in cls.whole_tables.items():
+            if spec.parameters.get(name) == value and len(spec.tables) < ranks:
+                yield f"{name}={value} leaves some of {ranks} ranks without one of {len(spec.tables)} tables: cut them"
         yield from super().refusals(spec)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

@@ -52,8 +52,8 @@ RULES: dict[str, Rule] = {
     },
     **dict.fromkeys(("make setup", "make setup TORCH=2.14"), "installs packages"),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="2 rounds x 2 builds"),
-    'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
-        add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
+    'make bench ARGS="--device-budget 160MiB,256MiB"': Run(
+        add=CELL, swap={"160MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
     ),
     'make bench ARGS="--list"': Run(says="criteo_kaggle"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),

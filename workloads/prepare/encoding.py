@@ -84,7 +84,7 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
             return _write_block(job.raw, into, blocks[number], rows, file_start=start)
 
         positives = Counter(dict.fromkeys(map(str, Split), 0))
-        with ThreadPoolExecutor(threads()) as pool:
+        with ThreadPoolExecutor(job.memory.blocks(threads())) as pool:
             begins = list(pool.map(look_up, columns))
             for block, found in zip(blocks, pool.map(write, range(len(blocks))), strict=True):
                 positives.update(found)

@@ -17,8 +17,6 @@ from workloads import DataError
 from workloads.manifest import DATASET_NAME, FileRecord
 from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, SCHEMAS, DatasetSchema, Split
 
-LARGEST_FLOAT32 = 3.4028234663852886e38
-
 
 class Kind(enum.StrEnum):
     """Kinds of columns, by their names in schema files and manifests."""

@@ -46,6 +46,7 @@ from workloads.prepare.workspace import (
     key_of,
     publish,
     put_in_place,
+    removed,
     threads,
     work_folder,
 )
@@ -104,7 +105,7 @@ def prepare(
     cluster = Cluster(scheduler) if scheduler is not None else None
     try:
         _check_inputs(inputs)
-        _check_target(target, overwrite=overwrite)
+        _check_target(target, overwrite=overwrite, work=work)
         target.parent.mkdir(parents=True, exist_ok=True)
         with work_folder(work, restart=restart, target=target):
             _check_target(target, overwrite=overwrite)  # again: it may have been put back
@@ -145,16 +146,21 @@ def _check_inputs(inputs: Sequence[Path]) -> None:
         raise DataError("an input file is named twice: name each once, in time order")
     days = [re.match(r"day_(\d+)", path.name) for path in inputs]
     numbers = [int(day[1]) for day in days if day]
-    if len(numbers) == len(inputs) and numbers != sorted(numbers):
+    if len(numbers) == len(inputs) and numbers != sorted(set(numbers)):
         given = " ".join(path.name for path in inputs)
-        raise DataError(f"days out of order ({given}): name the files in time order, as in --input $(ls -v day_*)")
+        raise DataError(
+            f"days out of order, or twice ({given}): name each once, in order, as in --input $(ls -v day_*)"
+        )
 
 
-def _check_target(target: Path, *, overwrite: bool) -> None:
+def _check_target(target: Path, *, overwrite: bool, work: Path | None = None) -> None:
+    """Refuse a target that may not be replaced. `work`: the work folder, which a killed run may have left beside it."""
     if not target.exists():
         return
     if not overwrite:
-        raise DataError(f"{target} exists already: add --overwrite to replace it, or choose another --out")
+        left = [] if work is None else [str(path) for path in (work, removed(work)) if path.exists()]
+        note = f"; {' and '.join(left)} is left of a run that was killed: delete it" if left else ""
+        raise DataError(f"{target} exists already: add --overwrite to replace it, or choose another --out{note}")
     foreign = sorted({entry.name for entry in target.iterdir()} - {*DATA_FILES, MANIFEST}) if target.is_dir() else ["."]
     if foreign:
         names = ", ".join(foreign[:5])
@@ -210,7 +216,10 @@ class _Build:
         sizes = [path.stat().st_size if path.is_file() else 0 for path in self.inputs]
         staged = self._run("reading", partial(stage, self.job), self.inputs, totals=sizes)
         bad, last = 0, None
+        seen: dict[str, Path] = {}
         for path, (_, note) in zip(self.inputs, staged, strict=True):
+            if (twin := seen.setdefault(note["sha256"], path)) is not path:
+                raise DataError(f"{twin} and {path} have the same content: name it once, or test rows would train too")
             problems = note["problems"]
             if bad + len(problems) > allowed:
                 raise too_many_bad_rows(path, problems[allowed - bad], allowed=allowed)

@@ -72,7 +72,7 @@ def stage(job: Job, path: Path, advance: Advance) -> Finished:
         DataError: the file cannot be read, holds more bad rows than allowed or no good one, or changes meanwhile.
     """
     before = identity(path)
-    folder = job.work / f"staged-{key_of(job.raw, before)}"
+    folder = job.work / f"staged-{key_of(job.raw, before, str(job.work))}"  # its index has paths
 
     def fill(made: Path) -> dict[str, Any]:
         checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)

@@ -13,7 +13,7 @@ import pandas as pd
 import polars as pl
 
 from workloads import DataError
-from workloads.prepare.formats import EXPECTED, LARGEST_FLOAT32, TIME, Kind, RawColumn, RawFormat
+from workloads.prepare.formats import EXPECTED, TIME, Kind, RawColumn, RawFormat
 from workloads.prepare.lines import LONGEST_LINE_BYTES, RawFile, ahead
 
 # So much text around a bad line is read line by line.
@@ -51,7 +51,8 @@ def _parsed(kind: Kind, text: pl.Expr, *, plus: bool) -> tuple[pl.Expr, pl.Expr]
         return text.map_batches(hashed_strings, return_dtype=pl.UInt64), text.is_null() | text.is_not_null()
     if kind is Kind.DENSE_FLOAT:
         number = text.cast(pl.Float64, strict=False)
-        value, fits = number.fill_null(0).cast(pl.Float32), number.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32)
+        value = number.fill_null(0).cast(pl.Float32)
+        fits = value.is_finite()
     elif kind is Kind.CATEGORICAL_HEX:
         number = value = text.str.to_integer(base=16, dtype=pl.UInt64, strict=False)
         fits = text.str.len_bytes() <= 16
@@ -122,7 +123,8 @@ class RowChecks:
         found = rows[kept] if refused else rows
         if self.time is not None and found.height:
             times = found[self.time.name].to_numpy()
-            back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
+            before = np.concatenate([times[:1] if self._last is None else [np.int64(self._last)], times[:-1]])
+            back = np.flatnonzero(times < before)
             self._last = int(times[-1])
             if back.size:
                 place = f"{self.path}:{word}{first + int(kept[back[0]])}: column {self.time.name}"
@@ -165,10 +167,10 @@ class TextRows:
                 allowed.
         """
         for first, block in ahead(self._file.blocks(block_bytes)):
-            header, rows = b"", block
+            header, rows = b"", block.removeprefix(_BYTE_ORDER_MARK) if first == 1 else block
             if first == 1 and self._raw.header:
-                header, _, rows = block.partition(b"\n")
-                self._take_header(header.removeprefix(_BYTE_ORDER_MARK))
+                header, _, rows = rows.partition(b"\n")
+                self._take_header(header)
             if rows:
                 yield self._typed(first + bool(header), rows)
 

@@ -55,6 +55,10 @@ class MemoryBudget:
         """Text parsed at a time."""
         return min((self.bytes - BASE_BYTES) // BYTES_PER_TEXT_BYTE, LARGEST_BLOCK_BYTES)
 
+    def blocks(self, most: int) -> int:
+        """Blocks of rows that may be in memory at once as arrays, which take up to four times their text."""
+        return max(1, min(most, (self.bytes - BASE_BYTES) // (4 * self.text_block_bytes)))
+
     def ids(self, tasks: int) -> int:
         """Ids merged, ranked or looked up at a time, in each of several tasks that run at once."""
         return (self.bytes - BASE_BYTES) // tasks // BYTES_PER_ID
@@ -102,15 +106,20 @@ def step(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> Finished:
     The name says what the step depends on (`key_of`), so that a finished folder is right by being there.
     """
     if not (folder / DONE).exists():
-        unfinished = folder.with_name(folder.name + UNFINISHED)
-        shutil.rmtree(unfinished, ignore_errors=True)
+        # a cluster may still run the task of an interrupted run
+        unfinished = folder.with_name(f"{folder.name}-{os.urandom(4).hex()}{UNFINISHED}")
         unfinished.mkdir(parents=True)
         try:
             (unfinished / DONE).write_text(json.dumps(fill(unfinished)))
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-        put_in_place(unfinished, folder)
+        try:
+            put_in_place(unfinished, folder)
+        except OSError:
+            if not (folder / DONE).exists():
+                raise
+            shutil.rmtree(unfinished, ignore_errors=True)  # another task was there first
     return Finished(folder, json.loads((folder / DONE).read_bytes()))
 
 
@@ -172,7 +181,8 @@ def work_folder(folder: Path, *, restart: bool, target: Path) -> Iterator[Path]:
         except BlockingIOError as error:
             raise DataError(f"another preparation works in {folder}: wait for it, or choose another --out") from error
         _put_back(target, folder)
-        for entry in folder.iterdir() if restart else ():
+        shutil.rmtree(removed(folder), ignore_errors=True)
+        for entry in folder.iterdir() if restart else folder.glob(f"*{UNFINISHED}"):
             _remove(entry)
         try:
             yield folder
@@ -188,10 +198,15 @@ def work_folder(folder: Path, *, restart: bool, target: Path) -> Iterator[Path]:
 
 def _remove(path: Path) -> None:
     """All at once by name: a step that is half removed must not look finished to the next run."""
-    gone = path.with_name(f"{path.name}.gone")
+    gone = removed(path)
     shutil.rmtree(gone, ignore_errors=True)
     path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def removed(path: Path) -> Path:
+    """The name under which a folder is removed."""
+    return path.with_name(f"{path.name}.gone")
 
 
 def identity(path: Path) -> Mapping[str, object]:

@@ -193,7 +193,7 @@ def measure(
     reporter.phase("evaluate")
     quality = meter.on_test_split(trainer, reporter, final_loss=loss)
     placement = system.placement
-    measurement = Measurement(
+    return Measurement(
         placement=placement.label,
         offloads=placement.offloads,
         same_kernel_as=placement.same_kernel_as,
@@ -216,7 +216,6 @@ def measure(
         epoch_samples=setup.workload.epoch_rows(),
         frequencies=setup.frequencies.source,
     )
-    return measurement
 
 
 class QualityMeter:

@@ -173,12 +173,8 @@ class Trainer:
         on_step: OnStep = lambda _: None,
         on_scores: OnScores | None = None,
         embeddings_only: bool = False,
-        settle: Callable[[], None] | None = None,
     ) -> StepsRun:
-        """Train `lead_steps` untimed and then `steps` timed; with `embeddings_only` without the MLPs, on a sum.
-
-        `settle` is called between the two, before the clock starts.
-        """
+        """Train `lead_steps` untimed and then `steps` timed; with `embeddings_only` without the MLPs, on a sum."""
         data_s = self._batches.fill(lead_steps + steps + self._system.look_ahead - len(self._announced))
         self._model.train()
         loss, start, waited_s = torch.zeros(()), 0.0, 0.0
@@ -186,8 +182,6 @@ class Trainer:
         for step in range(-lead_steps, steps):
             if step == 0:
                 synchronize(self._device)  # else work of an earlier step would count as this run's time
-                if settle is not None:
-                    settle()
                 start, waited_s = time.perf_counter(), self._batches.waited_s
             batch = self._next()
             if embeddings_only:

@@ -135,6 +135,12 @@ def check_options(options: Options, *, device: str) -> None:
         raise BadOption(f"WORLD_SIZE is {started}: give --ranks {started} to one process, which starts the ranks")
     if options.ranks and (options.on_drive or options.device_budget):
         raise BadOption("--ranks takes a --cache-ratio, and neither --tier disk nor --device-budget")
+    if options.ranks and device == "cuda":
+        import torch  # only now, as in `choose_device`
+
+        if 0 < torch.cuda.device_count() < options.ranks:
+            found = torch.cuda.device_count()
+            raise BadOption(f"--ranks {options.ranks} takes a GPU each, {found} visible: give fewer, or --device cpu")
     if options.cache_ratio and options.device_budget:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
 

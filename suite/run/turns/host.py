@@ -71,7 +71,7 @@ class TimedSystems:
     def turn(self, asked: RunSteps) -> StepTiming:
         """Train a system some more steps; with rows on a drive, its time ends when all that it wrote is there.
 
-        What the untimed steps wrote is there before the clock starts.
+        The untimed steps bear their share of the time that this takes at the end.
         """
         (system, trainer), on_drive = self._built[asked.name], self._setups[asked.name].on_drive
         system.reset_counters()
@@ -81,7 +81,6 @@ class TimedSystems:
             lead_steps=asked.lead_steps,
             on_step=lambda _: self._beat(),
             embeddings_only=asked.embeddings_only,
-            settle=os.sync if on_drive else None,
         )
         synced = time.perf_counter()
         if on_drive:
@@ -90,7 +89,7 @@ class TimedSystems:
         after, counted = drive_traffic(), system.counters()
         rows_read = counted.rows_fetched if counted.rows_from_drive is None else counted.rows_from_drive
         return StepTiming(
-            seconds=run.duration_s + synced,
+            seconds=run.duration_s + synced * asked.steps / (asked.lead_steps + asked.steps),
             wait_s=run.wait_s,
             loss=run.loss.hex(),
             read_bytes=after[0] - before[0],

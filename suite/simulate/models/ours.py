@@ -68,7 +68,7 @@ class FreqCacheModel(CacheModel):
         if tally is None:
             return
         tally.count(batch, missed)
-        tally.lookup_misses += plan.lookup_misses
+        tally.lookup_misses += int(batch.unique[1][missed].sum())
         tally.rows_fetched += fetched
         tally.rows_written_back += back
         tally.overflow_batches += plan.overflow
