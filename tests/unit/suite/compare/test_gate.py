@@ -82,3 +82,17 @@ def test_speed_that_decides_nothing_is_listed_with_a_remedy(tmp_path, system, se
     both = compared(tmp_path, rounds(system, before, setting=setting), later(system, now, setting=setting, **after))
     assert verdict(both) == (2, "\n")
     assert both.unjudged == {reason: [f"{system} x criteo_kaggle"]}
+
+
+@pytest.mark.parametrize(
+    ("after", "failure"),
+    [
+        (later("cache", STEADY[:1]), "rounds of RUN_A are missing from RUN_B: 2, 3"),
+        ([one.model_copy(update={"turns": None}) for one in later("cache", STEADY)], "timed in RUN_A, not in RUN_B"),
+    ],
+)
+def test_half_a_run_does_not_pass(tmp_path, after, failure):
+    both = compared(tmp_path, [*rounds("cache", STEADY), *rounds("b", STEADY)], [*after, *later("b", STEADY)])
+    code, said = verdict(both)
+    assert code == 1
+    assert f"cache x criteo_kaggle: {failure}" in said

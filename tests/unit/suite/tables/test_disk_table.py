@@ -136,3 +136,16 @@ def test_unverified_wrong_and_straying_systems_are_not_chosen():
     said = verdict_of(contest(), astray)
     assert said.startswith(f"At 1 GiB {OURS} trains at")
     assert "do not choose freq_cache[tier=file] by speed: its AUROC is 0.7000 where that of full_ram is 0.7911" in said
+
+
+def test_a_pace_alone_is_none_of_a_cell_on_a_drive_and_interrupted_turns_are_not_ranked():
+    """Its cell trains a few steps, before its rows have come to rest."""
+    apart = on_drive(OURS, 0.95, alone=0.5, alone_steps_per_s=5.0)
+    (first, _) = disk_tables(group_records([*full_ram(), *apart]))
+    assert OURS in first.summary and not [note for note in first.notes if "alone" in note]
+    cut = [
+        one.model_copy(update={"cell": one.cell.model_copy(update={"builds": 2})})
+        for one in [*full_ram(), *on_drive(OURS, 0.95, alone=0.5)]
+    ]
+    (first, _) = disk_tables(group_records(cut))
+    assert OURS not in first.summary

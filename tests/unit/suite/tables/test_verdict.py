@@ -175,3 +175,20 @@ def test_verdict(name: str) -> None:
     for seed in range(3):
         (group,) = group_records(shuffled(records, seed))
         assert verdict(group) == expected
+
+
+def test_the_fastest_is_found_by_ratios_not_by_paces_of_different_times():
+    """The second pair of a contest two by two raced when the machine was 10 % slower."""
+    slow = ran("freq_cache", 0.50, 0.001, anatomy=CACHE)
+    later = {"baseline": 0.9 * BASELINE, "timed": {"contest": "later", "way": "two by two"}}
+    fast = ran("torchrec_uvm", 0.495, 0.001, anatomy=CACHE, **later)
+    (group,) = group_records([ran("full_gpu", 1.0, 0.001, anatomy=ALL), slow, fast])
+    assert "fastest of those that offload: torchrec_uvm." in verdict(group)
+
+
+def test_whoever_cannot_be_told_from_the_fastest_is_named_with_it_also_behind_a_slower_one():
+    others = [ran("torchrec_uvm", 0.47, 0.001, anatomy=CACHE), ran("hot_split", 0.45, 0.5, anatomy=CACHE)]
+    (group,) = group_records(
+        [ran("full_gpu", 1.0, 0.001, anatomy=ALL), ran("cache", 0.5, 0.001, anatomy=CACHE), *others]
+    )
+    assert "fastest of those that offload: cache and hot_split, too close to call" in verdict(group)

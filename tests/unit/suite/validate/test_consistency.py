@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from suite.records.record import Record, Status
+from suite.records.record import Check, Record, Status
 from suite.records.store import load_record
 from suite.validate import check_files
 from tests.unit.suite.fabricate import measurement, optimum, record, verification
@@ -137,3 +138,9 @@ def test_copy_under_another_name_is_a_finding_and_in_another_folder_is_none(tmp_
         theirs: (),
         copied: (f"is not named as the store names it: rename it to {ours.name}, or delete the copy",),
     }
+
+
+def test_a_check_beyond_its_tolerance_that_says_it_passed_is_refused():
+    for difference in (0.5, math.nan):
+        with pytest.raises(ValidationError, match=r"is true with a difference of .*, 0.0 allowed"):
+            Check(name="rows", passed=True, max_difference=difference, tolerance=0.0)

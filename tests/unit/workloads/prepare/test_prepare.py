@@ -1,5 +1,6 @@
 import gzip
 import os
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -181,10 +182,16 @@ def test_terabyte_days_keep_their_order_and_the_last_is_held_back(tmp_path):
     assert [split.rows for split in manifest.splits.values()] == [7 + 14, 8, 7]
     assert [file.name for file in manifest.inputs] == ["day_2", "day_9", "day_10"]
     assert "order given" in manifest.split_rule
-    with pytest.raises(DataError, match=r"days out of order \(day_10 day_2 day_9\).*ls -v"):
+    with pytest.raises(DataError, match=r"days out of order or twice \(day_10 day_2 day_9\).*ls -v"):
         prepare("criteo_1tb", [days[2], *days[:2]], out=tmp_path / "out2")
     with pytest.raises(DataError, match="named twice"):
         prepare("criteo_1tb", [days[0], days[0]], out=tmp_path / "out2")
+    packed = tmp_path / "day_10.gz"
+    packed.write_bytes(gzip.compress(days[2].read_bytes()))
+    with pytest.raises(DataError, match=r"days out of order or twice \(day_2 day_10 day_10.gz\)"):
+        prepare("criteo_1tb", [days[0], days[2], packed], out=tmp_path / "out2")
+    with pytest.raises(DataError, match="copy have the same content: name it once, or test rows would train too"):
+        prepare("criteo_1tb", [days[0], shutil.copy(days[0], tmp_path / "copy")], out=tmp_path / "out2")
 
 
 # Ranks

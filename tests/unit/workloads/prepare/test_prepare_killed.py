@@ -13,6 +13,7 @@ from prepare_scenes import content, kaggle_file, random_rows
 
 from workloads import DataError
 from workloads.prepare.prepare import prepare
+from workloads.prepare.workspace import step
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["workloads.prepare.prepare"])
@@ -123,3 +124,27 @@ def test_all_is_on_the_drive_before_it_gets_the_name_that_says_so_and_then_the_n
         assert {which for _, which in takewhile(lambda step: step[0] == "synced", ours)} >= folders
     starts = {done[at][1].split("-")[0] for at in renames}
     assert starts >= {"staged", "counted", "made", "encoded", "replaced", "criteo_kaggle"}
+
+
+def test_two_tasks_of_one_step_do_not_write_into_each_other(tmp_path):
+    """A cluster may still run that of a run that was interrupted."""
+    folder, began, other = tmp_path / "staged", threading.Event(), threading.Event()
+
+    def late(made):
+        began.set()
+        other.wait(10)
+        (made / "data").write_text("whole")
+        return {}
+
+    def soon(made):
+        (made / "data").write_text("whole")
+        return {}
+
+    first = threading.Thread(target=step, args=(folder, late))
+    first.start()
+    began.wait(10)
+    step(folder, soon)
+    other.set()
+    first.join()
+    assert (folder / "data").read_text() == "whole"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["staged"]

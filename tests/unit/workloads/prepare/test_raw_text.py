@@ -177,7 +177,8 @@ def is_valid(kind, field):
 
 def is_finite(text):
     try:
-        return abs(float(text)) <= float(np.finfo(np.float32).max)
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.float32(float(text))))
     except ValueError:
         return False
 
@@ -227,6 +228,26 @@ def test_columns_of_all_kinds_parse_to_their_values_or_name_the_first_bad_column
 def test_text_that_begins_like_a_packed_file_is_text(start):
     raw = replace(OWN, columns=(RawColumn("text", Kind.IGNORED), *OWN.columns), quote="")
     assert one_line(raw, start + b"rest;1;;;;;")["click"].to_list() == [1]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path):
+    raw = replace(OWN, columns=(RawColumn("id", Kind.CATEGORICAL_STRING), *OWN.columns))
+    rows = parsed(tmp_path, raw, b"\xef\xbb\xbfann;1;3.4028235e38;;;;\nann;1;0;;;;\n")
+    assert rows["id"].n_unique() == 1
+    assert rows["price"][0] == np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize(("times", "fine"), [(("-9223372036854775808", "0"), True), ((f"{2**63 - 1}", "-2"), False)])
+def test_extreme_times_are_compared_not_subtracted(tmp_path, times, fine):
+    raw = replace(OWN, columns=(RawColumn("when", Kind.TIME), *OWN.columns))
+    path = tmp_path / "rows"
+    path.write_text("".join(f"{time};1;0;;;;\n" for time in times))
+    frames = TextRows(raw, RawFile(path), RowChecks(path, allowed=0, time=raw.time)).frames(1 << 20)
+    if fine:
+        assert pl.concat(frames).height == 2
+        return
+    with pytest.raises(DataError, match="rows:2: column when: earlier than the row before it"):
+        list(frames)
 
 
 def test_quoted_fields_may_hold_the_separator(tmp_path):
