@@ -125,6 +125,7 @@ class FileTrace(Trace):
             raise DataError(
                 f"{path}: ids of {tables} tables, {rows.size} rows and {names.size} names: give one of each"
             )
+        numbered(self.rows, f"{path}: ")
         self.length = samples // batch_size
         self.batch_lookups = batch_size * tables
         self._counted = prefix_of(samples, prefix)
@@ -178,18 +179,24 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-_MOST_ROWS = 2**31 - 2
+def numbered(rows: int, where: str = "") -> None:
+    """Refuse more rows of all tables than the planner can number.
+
+    Raises:
+        DataError: the message begins with `where`.
+    """
+    if rows >= 2**31 - 2:
+        raise DataError(
+            f"{where}the tables have {rows:,} rows together, the simulator numbers fewer than 2^31: map the ids to 0, "
+            "1, 2, ... first, or prepare the data with smaller tables"
+        )
 
 
 class DistinctRows:
     """Finds the distinct rows of batches, by our cache's planner. Memory: 4 B per row of the tables, 24 B per id."""
 
     def __init__(self, rows: int) -> None:
-        if rows >= _MOST_ROWS:
-            raise DataError(
-                f"the tables have {rows:,} rows together, the simulator numbers fewer than 2^31: map the ids to 0, 1, "
-                "2, ... first, or prepare the data with smaller tables"
-            )
+        numbered(rows)
         self._planner = Planner(rows=rows, slots=1, policy=LRU())
 
     def of(self, ids: Ids) -> tuple[Int32s, Int32s]:

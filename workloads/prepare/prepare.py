@@ -149,7 +149,7 @@ def _check_inputs(inputs: Sequence[Path]) -> None:
     if len(numbers) == len(inputs) and numbers != sorted(set(numbers)):
         given = " ".join(path.name for path in inputs)
         raise DataError(
-            f"days out of order, or twice ({given}): name each once, in order, as in --input $(ls -v day_*)"
+            f"days out of order or twice ({given}): name each once, in order, as in --input $(ls -v day_*)"
         )
 
 

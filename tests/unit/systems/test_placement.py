@@ -47,7 +47,7 @@ def test_every_row_has_one_owner_however_misses_lie():
 
 
 def test_fewer_tables_than_ranks_are_refused_with_the_remedy():
-    with pytest.raises(ValueError, match="use placement=rows"):
+    with pytest.raises(ValueError, match="leave some of 2 ranks without rows: cut tables by rows"):
         place(tables(a=10), how="tables", ranks=2)
 
 

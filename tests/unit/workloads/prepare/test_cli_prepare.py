@@ -20,7 +20,10 @@ def run(*words):
 
 @pytest.fixture
 def days(tmp_path):
-    return [kaggle_file(tmp_path / f"day_{number}", [ROW] * 4) for number in range(3)]
+    return [
+        kaggle_file(tmp_path / f"day_{number}", [kaggle_row(label=1, integers=(number, *[0] * 12)), *[ROW] * 3])
+        for number in range(3)
+    ]
 
 
 def test_prepare_then_verify_from_the_command_line(tmp_path, days):
@@ -33,7 +36,7 @@ def test_prepare_then_verify_from_the_command_line(tmp_path, days):
     assert result.exit_code == 0, result.output
     assert "10 files are as prepared" in result.stdout
     path = tmp_path / "out" / "criteo_1tb" / "train_labels.npy"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    path.write_bytes(path.read_bytes()[:-1] + b"\2")
     result = run("verify", path.parent)
     assert result.exit_code == 2
     assert "train_labels.npy changed since preparation. Make the data again: python -m workloads" in result.stderr

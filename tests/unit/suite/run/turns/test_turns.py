@@ -344,6 +344,6 @@ def test_loss_that_differs_where_arithmetic_is_the_same_is_a_wrong_answer(timed,
     _, times = timed(entrant("full_gpu"), entrant("freq_cache"))
     assert (times["full_gpu"].losses, times["freq_cache"].status) == ("equal", Status.WRONG_ANSWER)
     assert times["freq_cache"].reason.startswith("at the end of turn 1 its loss differs from full_gpu's")
-    rounded = Verification(checks=(EXACT.checks[0].model_copy(update={"max_difference": 1e-9}),))
+    rounded = Verification(checks=(EXACT.checks[0].model_copy(update={"max_difference": 1e-9, "tolerance": 1e-6}),))
     loose = entrant("freq_cache").model_copy(update={"verification": rounded})
     assert timed(entrant("full_gpu"), loose)[1]["freq_cache"].losses == "not compared"
