@@ -148,9 +148,7 @@ def _check_inputs(inputs: Sequence[Path]) -> None:
     numbers = [int(day[1]) for day in days if day]
     if len(numbers) == len(inputs) and numbers != sorted(set(numbers)):
         given = " ".join(path.name for path in inputs)
-        raise DataError(
-            f"days out of order or twice ({given}): name each once, in order, as in --input $(ls -v day_*)"
-        )
+        raise DataError(f"days out of order or twice ({given}): name each once, in order, as in --input $(ls -v day_*)")
 
 
 def _check_target(target: Path, *, overwrite: bool, work: Path | None = None) -> None:
