@@ -18,6 +18,7 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
+from systems.answers import knowledge
 from systems.fbgemm.tbe import TBE, WAYS, count_updates_alone, optimizer_options
 from systems.fbgemm.uvm import UVM, UVMCaching, cache_sets
 from systems.spec import SystemSpec
@@ -27,9 +28,14 @@ class TorchrecUVM(UVM):
     """All rows in host memory as fbgemm_uvm has them, for models that torchrec shards: little GPU memory, and slow."""
 
     kernel = EmbeddingComputeKernel.FUSED_UVM
+    pipelined = True
+    """On a CUDA device, ids are distributed a step ahead, on a stream of their own, as `TrainPipelineSparseDist` does.
+    Else the host would wait there for the step before: torchrec copies numbers from pageable memory."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
+        ahead = self.pipelined and spec.device.type == "cuda"
+        self._distributing = torch.cuda.Stream() if ahead else None
         _ensure_process_group(spec.device)
         collection = EmbeddingBagCollection(tables=list(spec.tables), device=torch.device("meta"))
         sharder = EmbeddingBagCollectionSharder(fused_params=self.fused_parameters())
@@ -68,7 +74,47 @@ class TorchrecUVM(UVM):
             "stochastic_rounding": False,
         }
 
+    @property
+    def look_ahead(self) -> int:
+        return 0 if self._distributing is None else 1
+
+    @property
+    def prior_knowledge(self) -> str:
+        return knowledge()  # a batch that is distributed ahead changes no row's place
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        if self._distributing is not None:
+            self.prefetch_behind(features, torch.cuda.current_stream().record_event())
+
+    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
+        if self._distributing is None:
+            return
+        self._distributing.wait_event(arrived)
+        with self._distributing:
+            read = self._read(features)
+        for tensors in read:
+            tensors.record_stream(torch.cuda.current_stream())
+        self._announced.append((features, read, self._distributing.record_event()))
+
+    def _read(self, features: KeyedJaggedTensor) -> tuple[KeyedJaggedTensor, Any, Any]:
+        """A batch in one order of features, the context of its input distribution, and what comes of that."""
+        (ordered,) = self._groups.split(features)
+        if self._counts_ahead:
+            self._counter.observe(ordered)
+        context = self._sharded[0].create_context()
+        return ordered, context, self._sharded[0].input_dist(context, ordered).wait().wait()
+
+    @property
+    def _counts_ahead(self) -> bool:
+        """Whether a batch is counted when it is announced, not at its lookup."""
+        return False
+
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        if self._announced:
+            ordered, context, distributed = self._take(features)
+            if not self._counts_ahead:
+                self._counter.observe(ordered)
+            return self._in_table_order(self._sharded[0].compute_and_output_dist(context, distributed).wait())
         # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)
@@ -100,24 +146,19 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec) / self.spec.rows),
         }
 
-    def _read(self, features: KeyedJaggedTensor) -> tuple[Any, Any]:
-        (ordered,) = self._groups.split(features)
-        self._counter.observe(ordered)  # fbgemm counts while it fills
-        context = self._sharded[0].create_context()
-        return context, self._sharded[0].input_dist(context, ordered).wait().wait()
+    @property
+    def _counts_ahead(self) -> bool:
+        return self._side is not None  # fbgemm counts while it fills
 
-    def _fill(self, read: tuple[Any, Any], compute: torch.cuda.Stream) -> None:
-        context, distributed = read
+    def _fill(self, read: tuple[KeyedJaggedTensor, Any, Any], compute: torch.cuda.Stream) -> None:
+        _, context, distributed = read
         for tensors in read:
             tensors.record_stream(torch.cuda.current_stream())
             tensors.record_stream(compute)
         self._sharded[0].prefetch(distributed, forward_stream=compute, ctx=context)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        if not self._announced:
-            return self._released(super().forward(features))
-        looked_up = self._sharded[0].compute_and_output_dist(*self._take(features))
-        return self._released(self._in_table_order(looked_up.wait()))
+        return self._released(super().forward(features))
 
 
 class Holder(nn.Module):

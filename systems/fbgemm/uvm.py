@@ -24,7 +24,28 @@ MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
 
 
-class UVM(TBEHolder):
+class ReadAhead(TBEHolder):
+    """Keeps what was prepared for announced batches, until they are looked up."""
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
+
+    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
+        """What was prepared for the oldest announced batch; the current stream waits until it is ready.
+
+        Raises:
+            RuntimeError: `features` is another batch. fbgemm would return the rows of the announced one.
+        """
+        announced, prepared, ready = self._announced[0]
+        if announced is not features:
+            raise RuntimeError("batches must be looked up in the order in which they were announced, none in between")
+        self._announced.popleft()
+        torch.cuda.current_stream().wait_event(ready)
+        return prepared
+
+
+class UVM(ReadAhead):
     """Base of both UVM systems without a cache. Must be the first base class, as `UVMCaching` must."""
 
     variants = {"memory": MEMORY}
@@ -38,7 +59,7 @@ class UVM(TBEHolder):
         return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.counters()
 
 
-class UVMCaching(TBEHolder):
+class UVMCaching(ReadAhead):
     """Base of both caching UVM systems: fbgemm's cache, filled ahead on streams of its own with `prefetch=on`."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
@@ -48,7 +69,6 @@ class UVMCaching(TBEHolder):
         prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
         self._reading = torch.cuda.Stream() if prefetches else None
         self._side = torch.cuda.Stream() if prefetches else None
-        self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
         self.count_traffic(False)
 
     @classmethod
@@ -63,7 +83,7 @@ class UVMCaching(TBEHolder):
 
     @property
     def look_ahead(self) -> int:
-        return 0 if self._side is None else 1
+        return super().look_ahead if self._side is None else 1
 
     @property
     def slots(self) -> int:
@@ -72,7 +92,8 @@ class UVMCaching(TBEHolder):
 
     @property
     def prior_knowledge(self) -> str:
-        return knowledge("the past", look_ahead=self.look_ahead) if self.slots else super().prior_knowledge
+        ahead = 0 if self._side is None else 1
+        return knowledge("the past", look_ahead=ahead) if self.slots else super().prior_knowledge
 
     def caching_options(self) -> dict[str, Any]:
         """Arguments of a TBE with fbgemm's cache, its size excepted."""
@@ -98,7 +119,9 @@ class UVMCaching(TBEHolder):
         """
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
-        if self._side is not None:
+        if self._side is None:
+            super().prefetch(features)
+        else:
             self.prefetch_behind(features, torch.cuda.current_stream().record_event())
 
     def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
@@ -111,6 +134,7 @@ class UVMCaching(TBEHolder):
         conflict, a lookup reads every row from the cache, but after a prefetch they are those of the next batch.
         """
         if self._side is None or self._reading is None:
+            super().prefetch_behind(features, arrived)
             return
         compute = torch.cuda.current_stream()
         self._reading.wait_event(arrived)
@@ -124,19 +148,6 @@ class UVMCaching(TBEHolder):
             self._fill(read, compute)
         set_tbe_counting(self.tbes, enabled=False)
         self._announced.append((features, read, self._side.record_event()))
-
-    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was read
-        """Result of `_read` of the oldest announced batch; the current stream waits until its rows are in the cache.
-
-        Raises:
-            RuntimeError: `features` is another batch. fbgemm would return the rows of the announced one.
-        """
-        announced, prepared, arrived = self._announced[0]
-        if announced is not features:
-            raise RuntimeError("batches must be looked up in the order in which they were announced, none in between")
-        self._announced.popleft()
-        torch.cuda.current_stream().wait_event(arrived)
-        return prepared
 
     def _released(self, pooled: KeyedTensor) -> KeyedTensor:
         """Unlock the cache lines of a lookup without backward: else they could never be evicted again."""

@@ -27,6 +27,8 @@ from systems.unique_counter import UniqueCounter
 class TorchrecSharded(ShardedSystem, TorchrecUVM):
     """Rows in the TBEs that torchrec builds on each rank. Subclasses make the plan."""
 
+    pipelined = False
+
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         self._tbe_of_shard: dict[Shard, tuple[TBE, int]] = {}
