@@ -27,7 +27,7 @@ from workloads.prepare.vocabulary import CountedIds, SortedIds, Stored, merged, 
 from workloads.prepare.workspace import Advance, Finished, Job, identity, key_of, step, threads
 
 DATA, INDEX = "data", "index.json"
-BYTES_PER_VALUE = 16  # of text, about, in a Parquet file's column
+FIRST_ROWS = 4096  # read of a Parquet file before it is known how long its texts are
 _T = TypeVar("_T")
 
 
@@ -216,13 +216,15 @@ def _parquet_frames(raw: RawFormat, path: Path, checks: RowChecks, block_bytes: 
     if rows == 0:
         raise DataError(f"{path} is empty: give a file with rows")
     selected = scan.select(_text(column, schema[column.name]) for column in used)
-    step = max(1, block_bytes // (BYTES_PER_VALUE * len(used)))
-    for start in range(0, rows, step):
+    start, step = 0, FIRST_ROWS
+    while start < rows:
         texts = read(f"rows {start + 1} to {min(start + step, rows)}", selected.slice(start, step).collect)
         frame, good = typed(texts, used)
         fields = ([(text or "").encode() for text in row] for row in texts.iter_rows())
         refused = {} if all(column.all() for column in good) else refusals(used, fields, good)
         yield checks.good(frame, refused, first=start + 1, word=" row ")
+        start += texts.height
+        step = max(1, texts.height * block_bytes // max(1, int(texts.estimated_size())))
 
 
 def _text(column: RawColumn, dtype: pl.DataType) -> pl.Expr:
