@@ -68,16 +68,16 @@ class UniqueCounter:
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 
-    def looked_up_in_place(self, *elsewhere: "UniqueCounter") -> Counters:
+    def looked_up_in_place(self, elsewhere: "UniqueCounter | None" = None) -> Counters:
         """Counters of a system that moves no rows: the lookups that `elsewhere` counted are pooled on the host.
 
         Bytes are then None, because they count rows: pooled vectors and their gradients cross the link instead.
         """
         bytes_moved = None if elsewhere else 0
-        missed = {name: rows for counter in elsewhere for name, rows in counter._unique.items()}
+        missed = elsewhere._unique if elsewhere else {}
         return self.counters(
             unique_misses=sum(missed.values()),
-            lookup_misses=sum(counter.lookups for counter in elsewhere),
+            lookup_misses=elsewhere.lookups if elsewhere else 0,
             rows_fetched=0,
             rows_written_back=0,
             per_table={name: (unique, missed.get(name, 0)) for name, unique in self._unique.items()},

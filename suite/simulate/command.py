@@ -211,11 +211,10 @@ def _refusals(cell: SimulatedCell, outcomes: dict[SimulatedCell, Outcome]) -> It
 
 def _outcome(one: Replay, row: RowBytes) -> Outcome:
     tally = one.finish()
-    lookups = tally.lookups * one.model.setting.span.stop // max(1, tally.batches)  # those not counted included
     fetched, back = one.model.bytes_moved(tally, row)
     counts = {name: count for name, count in vars(tally).items() if name in SimulatedTraffic.model_fields}
     traffic = SimulatedTraffic(**counts, bytes_fetched=fetched, bytes_written_back=back)
-    return Outcome(slots=one.model.slots, traffic=traffic, replay_s=one.seconds, ids_per_s=lookups / one.seconds)
+    return Outcome(slots=one.model.slots, traffic=traffic)
 
 
 def row_of(cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome]) -> SimulatedRow:

@@ -96,10 +96,6 @@ class Outcome(Model):
     """`cannot_replay`: the policy cannot run with so few slots. `failed`: it should have."""
     reason: str = ""
     traffic: SimulatedTraffic | None = None
-    replay_s: float | None = None
-    ids_per_s: float | None = None
-    """Speed of the simulator, on the machine of the record; all else is the same on every machine. A first replay
-    compiles its loops or loads them, so that of a short one says nothing."""
 
 
 class SimulatedRow(Outcome):
@@ -168,7 +164,6 @@ def _flat(row: SimulatedRow) -> dict[str, object]:
         "bytes_of_least": row.of_least_bytes,
         **counts,
         "details": ";".join(f"{name}={count}" for name, count in traffic.details.items()) if traffic else "",
-        "ids_per_s": row.ids_per_s,
     }
 
 

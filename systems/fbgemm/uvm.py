@@ -31,7 +31,11 @@ class ReadAhead(TBEHolder):
         super().__init__(spec)
         self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
 
-    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
+    def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
+        """Prepare a coming batch for its lookup, on a stream that waits for the batch's copy only."""
+        raise NotImplementedError
+
+    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401
         """What was prepared for the oldest announced batch; the current stream waits until it is ready.
 
         Raises:
@@ -106,10 +110,6 @@ class UVMCaching(ReadAhead):
             # LFU fills only one field of the statistics; its misses need fbgemm's miss counter
             "record_cache_metrics": RecordCacheMetrics(policy == "lfu", False),
         }
-
-    @abstractmethod
-    def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
-        """Prepare a coming batch for `_fill` and the lookup. Runs on the `_reading` stream."""
 
     @abstractmethod
     def _fill(self, read: Any, compute: torch.cuda.Stream) -> None:  # noqa: ANN401

@@ -1,6 +1,5 @@
 """Base class of simulated caches, which see batches one after another and count what they would have moved."""
 
-import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -139,13 +138,11 @@ class Replay:
 
     Attributes:
         tally: What was counted so far.
-        seconds: Spent in the model.
     """
 
     def __init__(self, model: CacheModel) -> None:
         self.model = model
         self.tally = Tally()
-        self.seconds = 0.0
         self._waiting: deque[Seen] = deque()
 
     def take(self, batch: Seen) -> None:
@@ -154,19 +151,15 @@ class Replay:
         Raises:
             CannotReplay: the modelled system would have refused or failed.
         """
-        start = time.perf_counter()
         self.model.announce(batch)
         self._waiting.append(batch)
         if len(self._waiting) > self.model.look_ahead:
             self._step()
-        self.seconds += time.perf_counter() - start
 
     def finish(self) -> Tally:
         """Step what waits behind the last batch. Raises as `take` does."""
-        start = time.perf_counter()
         while self._waiting:
             self._step()
-        self.seconds += time.perf_counter() - start
         return self.tally
 
     def _step(self) -> None:
