@@ -8,6 +8,7 @@ waits for the others. On a `Worker` none do: each of them would take the GIL fro
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,13 @@ def compiled(function: Callable[..., Any], **options: bool) -> Callable[..., Any
     file._version = f"{numba.__version__} {digest}"
     # numba writes the index before the code that it names: of another version, that has another name
     file._data_name_pattern = file._data_name_pattern.replace(".nbc", f".{digest[:12]}.nbc")
+    save = made._cache.save_overload
+
+    def save_if_there_is_room(*code: Any) -> None:
+        with suppress(OSError):
+            save(*code)
+
+    made._cache.save_overload = save_if_there_is_room
     return made  # type: ignore[no-any-return]
 
 

@@ -94,6 +94,22 @@ def test_batches_larger_than_the_cache(tier: str, cache_ratio: float, look_ahead
     assert collection.counters().overflow_batches > 0
 
 
+@pytest.mark.parametrize("tier", ["host", "exchanged"])
+def test_rows_that_move_on_another_stream_wait_for_training(tier: str, tmp_path: Path) -> None:
+    """A pipeline announces on the stream of its copies, and a loop that was left early has batches to forget."""
+    collection, left = started(tier, tmp_path, look_ahead=4), STEPS // 2
+    for step, features in enumerate(collection.announced(plain.batch(step) for step in range(STEPS))):
+        learn(collection(features).values(), step)
+        if step == left - 1:
+            break
+    coming = [plain.batch(step) for step in range(left, STEPS)]
+    with torch.cuda.stream(torch.cuda.Stream()):
+        collection.prefetch(coming[0])
+    for step, features in enumerate(coming, left):
+        learn(collection(features).values(), step)
+    assert_same(snapshot(collection), plain_after(STEPS))
+
+
 @pytest.mark.parametrize("tier", ["host", "pinned", "file"])
 def test_a_slow_writer(tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Writer._store
@@ -302,10 +318,17 @@ def test_what_is_given_back_while_the_device_writes_it_home(given_back: str) -> 
     del later
 
 
-@pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
-def test_rows_that_fbgemm_prefetches(name: str) -> None:
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "fbgemm_uvm_caching[memory=host_mapped,prefetch=on]",
+        "torchrec_uvm_caching[memory=host_mapped,prefetch=on]",
+        "torchrec_uvm_caching[memory=host_mapped]",
+        "torchrec_uvm[memory=host_mapped]",
+    ],
+)
+def test_rows_of_batches_that_fbgemm_and_torchrec_read_ahead(variant: str) -> None:
     """Batches are copied ahead, announced while the one before is trained, and evict rows that it changed."""
-    variant = f"{name}[memory=host_mapped,prefetch=on]"
     system = build(variant, device=DEVICE, tables=plain.TABLES, budget=CacheRatio(ratio=0.2), batch_lookups=32)
     plain.Plain().start(system)
     copies, coming = torch.cuda.Stream(), deque[KeyedJaggedTensor]()

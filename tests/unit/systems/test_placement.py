@@ -1,11 +1,15 @@
 """Which rank has which rows, and the sharded cache on one rank."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+import torch.distributed as dist
 
-from systems.contract import OptimizerKind, SparseOptimizer
+from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.sharded.collection import ShardedCachedEmbeddingBagCollection
+from systems.sharded.by_torchrec import ShardedFullGPU
+from systems.sharded.collection import ShardedCachedEmbeddingBagCollection, ShardedFreqCache
 from systems.sharded.placement import Shard, expected_misses, place
 from systems.torchrec_uvm import _ensure_process_group
 from tests.contract.scenes import assert_same, ragged, snapshot, table, train
@@ -44,6 +48,24 @@ def test_every_row_has_one_owner_however_misses_lie():
     for values in ([9, 0, 0, 0], [0, 0, 0, 9], [1, 1, 1, 1]):
         layout = place(tables(a=4), how="misses", ranks=4, misses=misses(a=values))
         assert layout == tuple((Shard("a", row, 1),) for row in range(4))
+
+
+@pytest.mark.parametrize(("system", "parameter"), [(ShardedFullGPU, "sharding"), (ShardedFreqCache, "placement")])
+def test_whole_tables_on_more_ranks_are_refused_up_front(system, parameter, monkeypatch):
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 3)
+    spec = SystemSpec(
+        tables=tuple(tables(a=4, b=4)),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        budget=CacheRatio(ratio=0.5),
+        device=torch.device("cpu"),
+        batch_lookups=8,
+        parameters={name: values[0] for name, values in system.variants.items()},
+    )
+    whole = replace(spec, parameters={**spec.parameters, **system.whole_tables})
+    assert f"{parameter}={system.whole_tables[parameter]} leaves some of 3 ranks without one of 2 tables" in " ".join(
+        system.refusals(whole)
+    )
 
 
 def test_fewer_tables_than_ranks_are_refused_with_the_remedy():

@@ -1,5 +1,6 @@
 """Compiled loops: kept on disk until a function changes that they hold a copy of, and they copy rows as torch does."""
 
+import errno
 import importlib
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from numba.core.caching import IndexDataCacheFile
 
 from systems.freq_cache import compiled
 from systems.freq_cache.compiled import in_parts, put_rows
@@ -154,3 +156,27 @@ def test_compiling_is_not_interrupted():
         signal.signal(signal.SIGINT, before)
     assert len(loaded) == 1
     assert made(1) == 2
+
+
+def test_a_full_drive_between_the_index_and_the_code_leaves_no_old_code_behind(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loop = "from inner import added\nfrom systems.freq_cache.compiled import compiled\n\n\n"
+    (tmp_path / "outer.py").write_text(f"{loop}@compiled\ndef answer(x):\n    return added(x)\n")
+
+    def answer(more: int) -> int:
+        head = "from systems.freq_cache.compiled import inlined\n\n\n@inlined\n"
+        (tmp_path / "inner.py").write_text(f"{head}def added(x):\n    return x + {more}\n")
+        compiled._digest.cache_clear()
+        importlib.invalidate_caches()
+        for name in ("inner", "outer"):
+            sys.modules.pop(name, None)
+        return importlib.import_module("outer").answer(1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert answer(1) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexDataCacheFile, "_save_data", full)
+        assert answer(41) == 42
+    assert answer(41) == 42
