@@ -108,10 +108,7 @@ def test_training_with_the_cache_never_waits_for_the_device(
     assert counters.rows_written_back > 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["full_gpu", "freq_cache[look_ahead=4]", "fbgemm_uvm_caching[prefetch=on]", "torchrec_uvm", "torchrec_uvm_caching"],
-)
+@pytest.mark.parametrize("name", ["full_gpu", "freq_cache[look_ahead=4]", "fbgemm_uvm_caching[prefetch=on]"])
 def test_a_whole_step_of_a_dlrm_never_waits_for_the_device(
     name: str, device: torch.device, request: pytest.FixtureRequest
 ) -> None:
