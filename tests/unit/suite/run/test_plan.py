@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.records.command_line import BadOption, OptimizerName
 from suite.records.scales import LEAD_STEPS, SCALES, SMOKE
 from suite.run import plan
-from suite.run.console.options import Options
+from suite.run.console.options import Options, check_options
 from suite.run.plan import fitted_to_epoch, plan_cells, with_steps
 from systems.contract import OptimizerKind
 from workloads.schema import SCHEMAS
@@ -180,3 +181,10 @@ def test_tracks_frequencies_and_tf32_tell_settings_apart():
 def test_sgd_on_bags_takes_smaller_steps_unless_told_otherwise(workload, optimizer, lr, expected):
     cells = cells_of(workloads=workload, optimizer=optimizer, lr=lr)
     assert {cell.lr for cell in cells} == {expected}
+
+
+def test_more_ranks_than_gpus_are_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(BadOption, match="--ranks 2 takes a GPU each, 1 visible: give fewer, or --device cpu"):
+        check_options(Options(ranks=2), device="cuda")
+    check_options(Options(ranks=2), device="cpu")

@@ -12,13 +12,16 @@ from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Ints, Lane
 from systems.freq_cache.tiers.row_file import RowFile
 
 
+@pytest.mark.parametrize("drive_block", [None, 4096])
 @pytest.mark.parametrize(
     ("direct", "record_bytes"), [*((True, size) for size in (20, 512, 516, 4096 + 8)), (False, 516)]
 )
 def test_records_are_read_as_they_were_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, record_bytes: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, record_bytes: int, drive_block: int | None
 ) -> None:
     monkeypatch.setattr(row_file, "Blocks", partial(Blocks, direct=direct))
+    if drive_block is not None:
+        monkeypatch.setattr(Blocks, "_least_block", lambda _: drive_block)
     random = np.random.default_rng(record_bytes)
     count = 2 * STAGING_BYTES // record_bytes + 7  # more than the buffer holds at a time
     kept = random.integers(0, 256, (count, record_bytes), np.uint8)

@@ -130,3 +130,19 @@ def test_two_runs_at_once_are_refused(tmp_path, days):
         result = run("prepare", "criteo_1tb", "--input", *days, "--out", tmp_path)
     assert result.exit_code == 2
     assert "another preparation works in" in result.stderr
+
+
+def test_names_of_columns_send_no_control_codes_to_the_terminal(tmp_path):
+    (tmp_path / "rows").write_text("\x1b[31mid,click\n1,0\n")
+    result = run("prepare", "avazu", "--input", tmp_path / "rows", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr and "\\x1b[31mid" in result.stderr
+
+
+def test_what_a_killed_run_left_beside_its_output_is_named(tmp_path, days):
+    (tmp_path / "out" / "criteo_1tb").mkdir(parents=True)
+    left = tmp_path / "out" / ".criteo_1tb.partial-work.gone"
+    left.mkdir()
+    result = run("prepare", "criteo_1tb", "--input", *days, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"{left} is left of a run that was killed: delete it" in " ".join(result.stderr.split())
