@@ -25,6 +25,15 @@ settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.
 settings.load_profile("untimed")
 
 
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture(autouse=True)
+def _a_free_core() -> None:
+    """On a CPU the cache has threads of its own only where a core is left to them."""
+    torch.set_num_threads(max(1, CORES - 1))
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     """CUDA where there is a device: the same tests then cover that path."""

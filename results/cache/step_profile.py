@@ -12,6 +12,7 @@ lies under kernels (hidden) or not (exposed), and how long the device does nothi
 import argparse
 import functools
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -140,6 +141,8 @@ def profiled(cell: Cell, *, warmup: int, steps: int) -> dict[str, Any]:
     """Train `warmup` steps, then `steps` with a plain clock, then as many timed part by part, all on fresh batches."""
     multiply_in(tf32=cell.tf32)
     device = torch.device(cell.device)
+    if device.type == "cpu":
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - 1))  # the cache has threads where a core is free
     variant = Variant.parse(cell.system)
     system_class = load(variant)
     if not issubclass(system_class, CachedEmbeddingBagCollection):

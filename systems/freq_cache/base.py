@@ -1,5 +1,6 @@
 """Base class of the pooled and the sequence collection: building, announcing batches, lookups and counters."""
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ class CachedTables(EmbeddingSystem):
     like_torchrec = True
 
     spec: CacheSpec
+    threads: int
+    """How many threads it has of its own."""
 
     def __init__(
         self,
@@ -114,9 +117,10 @@ class CachedTables(EmbeddingSystem):
         workers = list[Worker]()
         self._end = weakref.finalize(self, end, access, workers, caches, self._commits)
         try:
-            for task in ("planning", "sending", "writing") if look_ahead else ():
+            for task in ("planning", "sending", "writing") if look_ahead and _have_a_core(spec) else ():
                 workers.append(Worker(f"cache-{task}"))
             planning, sending, writing = tuple(workers) or (None, None, None)
+            self.threads = len(workers)
             # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
                 for number, group in enumerate(groups):
@@ -312,6 +316,15 @@ class CachedTables(EmbeddingSystem):
     def count_traffic(self, enabled: bool) -> None:
         for cache in self.caches:
             cache.count_by_table = enabled
+
+
+def _have_a_core(spec: CacheSpec) -> bool:
+    """Whether threads of a cache have a core beside training, or wait for a drive, or training waits for a device.
+
+    On a CPU whose cores all are in training's OpenMP team, a thread of the cache runs where that team waits for it.
+    """
+    idle = spec.device.type != "cpu" or spec.tier == "file"
+    return idle or torch.get_num_threads() < len(os.sched_getaffinity(0))
 
 
 def _trains_weights(features: KeyedJaggedTensor) -> bool:

@@ -158,7 +158,7 @@ class Pipeline:
             if isinstance(announcing.error, IndexError | ValueError):
                 self._coming.popleft()
             elif announcing.error is not None:
-                coming.announcing = None  # a repetition tries again
+                coming.forget_plan()  # a repetition tries again
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
         return coming.planned
 

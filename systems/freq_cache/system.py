@@ -79,7 +79,7 @@ class FreqCache(CachedEmbeddingBagCollection):
     @property
     def busy_between_steps(self) -> bool:
         # what was written to a file goes from the page cache to the drive later
-        return super().busy_between_steps or self.spec.tier == "file"
+        return self.threads > 0 or self.spec.tier == "file"
 
     @property
     def slots(self) -> int:

@@ -44,6 +44,7 @@ class Choices:
     tier: str
     ram_bytes: int
     batch_lookups: int
+    free_core: bool
 
 
 CHOICES = st.builds(
@@ -55,6 +56,7 @@ CHOICES = st.builds(
     tier=st.sampled_from(["host", "pinned", "file"]),
     ram_bytes=st.sampled_from([0, 1, 800, 8000]),
     batch_lookups=st.sampled_from([1, 16, 512]),
+    free_core=st.booleans(),
 )
 
 

@@ -27,6 +27,7 @@ from torchrec import KeyedJaggedTensor, PoolingType
 from systems.contract import OptimizerKind, Rows, SparseOptimizer
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, SlowTier
+from tests.conftest import CORES
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -71,6 +72,7 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
     def build(self, choices: Choices) -> None:
         self.announced: list[tuple[KeyedJaggedTensor, bool]] = []
         self.choices = choices
+        torch.set_num_threads(1 if choices.free_core else CORES)
         self.system = AnywherePinned(
             self.tables,
             optimizer=self.optimizer,

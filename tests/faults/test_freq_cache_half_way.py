@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from unittest.mock import Mock
 
 import pytest
 from torch import Tensor
@@ -18,6 +19,7 @@ from torchrec import KeyedJaggedTensor
 import systems
 from systems import in_flight
 from systems.freq_cache import LRU, CachedEmbeddingBagCollection
+from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.plan import Int32s
 from systems.freq_cache.pipeline import PLANNED_AHEAD, PlanningFailed
 from tests.contract.scenes import assert_same, snapshot, table
@@ -238,6 +240,20 @@ def test_exception_of_a_policy_surfaces_once_its_batch_is_planned_and_from_then_
         with pytest.raises(PlanningFailed) as again:
             call()
         assert again.value.__cause__ is error
+
+
+@LOOK_AHEAD
+def test_batch_whose_rows_found_no_room_is_looked_up_again(look_ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection, features = started(look_ahead=look_ahead), batch(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Cache, "distinct", Mock(side_effect=MemoryError("no room")))
+        if look_ahead:
+            collection.prefetch(features)
+        with pytest.raises(MemoryError, match="no room"):
+            collection(features)
+    learn(collection(features).values(), 0)
+    train(collection, range(1, 4))
+    assert_same(snapshot(collection), plain_after(4))
 
 
 # The end of a collection: threads and directory are released whoever ends it, and whatever comes between

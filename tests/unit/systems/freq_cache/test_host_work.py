@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from systems.freq_cache import LRU, arguments, pipeline, sizing
 from systems.freq_cache.cache import loops, mover, plan
 from systems.freq_cache.cache import policy as policy_module
 from systems.freq_cache.tiers.slow_tier import HostTier
+from tests.conftest import CORES
 from tests.contract.scenes import batch_of, table
 from tests.faults.freq_cache_training import TABLES, batch, built, learn, started
 
@@ -22,6 +24,27 @@ from tests.faults.freq_cache_training import TABLES, batch, built, learn, starte
 def test_batches_are_announced_ahead_on_cuda_alone_if_nobody_says() -> None:
     assert [arguments.usual_look_ahead(device) for device in ("cpu", "cuda", torch.device("cuda:1"))] == [0, 4, 4]
     assert built().look_ahead == 0
+
+
+def test_cache_has_threads_only_where_they_have_a_core_or_wait_for_a_drive(
+    device: torch.device, tmp_path: Path
+) -> None:
+    names = {"cache-planning", "cache-sending", "cache-writing"}
+
+    def threads(**choices: object) -> bool:
+        collection = started(device=device, **choices)
+        found = {thread.name for thread in threading.enumerate()} & names
+        assert collection.threads == len(found)
+        collection.close()
+        return found == names
+
+    torch.set_num_threads(CORES)
+    assert threads(look_ahead=2) is (device.type != "cpu")
+    assert threads(look_ahead=2, directory=tmp_path)
+    assert not threads(look_ahead=0, directory=tmp_path)
+    torch.set_num_threads(CORES - 1)
+    assert threads(look_ahead=2)
+    assert not threads(look_ahead=0)
 
 
 @pytest.mark.parametrize("policy", ["static", "lfu", "lru"])
