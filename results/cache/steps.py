@@ -8,12 +8,12 @@ import argparse
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from planners import ZipfTables
+from planners import ZipfTables, ids_of, planner_of
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
@@ -25,6 +25,9 @@ from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.sizing import ROW_INDEX_BYTES
 from workloads.dlrm import build_dlrm
 
+RATIO = 0.05
+"""Share of rows that have slots."""
+MOVES, HALF_MOVES = "full_gpu and the moves", "full_gpu and the slots' side of the moves"
 _LOAD_ROWS = 1 << 20
 _ROTATING_ROWS = 1_000_000
 """Rows that miss in turn, at random places of the table, as many in any table."""
@@ -36,7 +39,8 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
     """Steps of 53,248 ids over 1 M x 32 fp32, 5 % cached, beside full tables of fbgemm on the same batches.
 
     Ids follow Zipf's law, see `ZipfTables`. The last answers of every turn must agree, with SGD bitwise. ColossalAI's
-    cache takes part with SGD, which is all that it has.
+    cache takes part with SGD, which is all that it has. The full table takes part again with SGD, with the least that a
+    cache adds to its step: see `with_moves`.
     """
     lookups, rows = setting.lookups or 53_248, setting.rows or 1_000_000
     results = {}
@@ -53,12 +57,52 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
                 system = system_of(name, frequencies, lookups, kind, setting.dim)
                 stream_of = iter(batches)
                 runs[name] = (system, training(system, stream_of, gradient), stream_of)
+            for name in (MOVES, HALF_MOVES) if kind is OptimizerKind.SGD else ():
+                system, stream_of = system_of("full_gpu", frequencies, lookups, kind, setting.dim), iter(batches)
+                step, moves = training(system, stream_of, gradient), moves_of(frequencies, batches)
+                step = with_moves(step, moves, rows=rows, dim=setting.dim, whole=name is MOVES)
+                runs[name] = (system, step, stream_of)
             found = in_turns(runs, setting, exact=kind is OptimizerKind.SGD)
             for one in found.values():
                 one["throughput_relative_to_full"] = 1 / one["relative_cost"]
             results[f"{tables} tables, {kind.value}"] = found
     threads = torch.get_num_threads()
     return {"lookups": lookups, "rows": rows, "dim": setting.dim, "threads": threads, "results": results}
+
+
+def moves_of(frequencies: Mapping[str, Tensor], batches: Sequence[KeyedJaggedTensor]) -> Iterator[list[Tensor]]:
+    """Of every batch the rows that miss, their slots, the changed rows that leave and theirs, int64, as planned."""
+    sizes = [counts.numel() for counts in frequencies.values()]
+    planner = planner_of("static", [counts.numpy() for counts in frequencies.values()], ratio=RATIO)
+    plans = []
+    for batch in batches:
+        planner.announce(planner.distinct(ids_of(batch.values().view(len(sizes), -1).numpy(), sizes)), changes=True)
+        plan = planner.plan()
+        moved = (plan.fetch_rows, plan.fetch_slots, plan.back_rows, plan.back_slots)
+        plans.append([torch.from_numpy(numbers).long() for numbers in moved])
+    return iter(plans)
+
+
+def with_moves(step: Step, moves: Iterator[list[Tensor]], *, rows: int, dim: int, whole: bool) -> Step:
+    """A step of a full table, and behind it the bare moving of the rows that a cache would move for that batch.
+
+    They are copied between slots and a table, without a plan, staging or anything else. With perfect look-ahead another
+    thread reads and writes the table: without `whole` only the slots' side is copied.
+    """
+    table, slots = torch.randn(rows, dim), torch.randn(int(rows * RATIO), dim)
+    arrived = torch.randn(slots.shape)
+
+    def step_and_moves(batch: KeyedJaggedTensor) -> Tensor:
+        answer = step(batch)
+        enter, enter_slots, leave, leave_slots = next(moves)
+        left, come = slots.index_select(0, leave_slots), arrived[: enter.numel()]
+        if whole:
+            table.index_copy_(0, leave, left)
+            come = table.index_select(0, enter)
+        slots.index_copy_(0, enter_slots, come)
+        return answer
+
+    return step_and_moves
 
 
 def table_size(setting: argparse.Namespace) -> dict[str, Any]:
@@ -240,7 +284,7 @@ def system_of(
         ),
         optimizer=SparseOptimizer(kind=kind, lr=0.05),
         device=torch.device("cpu"),
-        budget=CacheRatio(ratio=0.05),
+        budget=CacheRatio(ratio=RATIO),
         batch_lookups=lookups,
         frequencies=frequencies,
         parameters=registry.resolved_parameters(chosen, made),
