@@ -20,8 +20,7 @@ class Scale:
             (rounding_full.json).
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
-        turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
-            `LONG_TURN` steps.
+        turn_steps: Steps of a turn; on a CPU `LONG_TURN` for a system that works between its steps.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
             built once then, because tables are written whole: what else are builds are blocks of turns.
         timeout_s, stall_s: Limits of one cell.

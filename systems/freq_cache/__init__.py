@@ -14,6 +14,8 @@ Operations on a batch, in order:
 - withdraw: the planner forgets announced batches that are not planned, because an unannounced batch is looked up before
   them, or because rows are read or loaded. They are announced again later.
 
+A collection without threads of its own has the training thread do the work of all.
+
 Words: a *row* belongs to a table, a *slot* holds one row on the device, a *record* is a row with its optimizer state. A
 row without a slot is *absent*; a *miss* is one that was absent when its batch was planned. A *pool* is an array of
 slots. An *overflow* batch has more distinct rows than the cache has slots. The *window* is all batches that are

@@ -134,8 +134,8 @@ class CachedEmbeddingBagCollection(SavedTables):
         policy: Which rows to evict, among those that no announced batch needs: `static`, the least frequent by
             `frequencies`; `lfu`, the least frequently used so far; `lru`, those queued longest ago and not
             used since; or a function that makes your own policy from the number of rows in a cache.
-        look_ahead: Batches that may be announced beyond the current one, 0 to 64; None: 4 on CUDA, 0 on a CPU. Where a
-            CPU trains, rows lie in memory and torch's threads leave no core free, the training thread plans.
+        look_ahead: Batches that may be announced beyond the current one, 0 to 64; None: 4 on CUDA, 0 on a CPU. On a
+            CPU, with rows in memory and a torch thread for every core, the training thread plans and reads rows ahead.
         lookups_per_backward: Maximum batches looked up before one backward. All their rows have slots then.
         frequencies: Accesses per row in the training data, int64 `[rows]` by table name. Policy `static` needs them.
         is_weighted: Batches carry per-sample weights; SUM pooling only.
