@@ -20,7 +20,6 @@ import torch.distributed as dist
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-SHELL = ("sh", "console")
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:python|\.venv/bin/\w+|make|pytest|pip|git|dask|curl|gh) [^|]+")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 _BY_MAKE = ("ARGS", "BUILD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "TORCH", "VENV")
@@ -37,13 +36,11 @@ def commands() -> dict[str, list[str]]:
 
 
 def in_blocks(text: str) -> Iterator[str]:
-    """Lines of blocks for a shell; in a console only what follows the prompt."""
+    """Lines of blocks for a shell."""
     for language, body in _FENCE.findall(text):
-        if language in SHELL:
+        if language == "sh":
             for line in textwrap.dedent(body).replace("\\\n", " ").splitlines():
-                typed = line.removeprefix("$ ") if language == "console" else line
-                command = normal(re.sub(r"(?:^|\s)#.*", "", typed))
-                if command and (language == "sh" or line.startswith("$ ")):
+                if command := normal(re.sub(r"(?:^|\s)#.*", "", line)):
                     yield command
 
 

@@ -57,9 +57,3 @@ def test_the_system_of_the_page_runs_verified_after_one_file_and_one_line(tree: 
     auroc = {name: record["measurement"]["quality"]["auroc"] for name, record in by_system.items()}
     assert auroc["one_table"] == pytest.approx(auroc["reference"], abs=1e-4)
     assert "one_table" in done.stdout
-
-
-def test_the_page_stays_within_the_promised_150_lines() -> None:
-    module, line = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert len(module.splitlines()) <= 150
-    assert len(line.splitlines()) == 1

@@ -1,6 +1,5 @@
 """The programs of device memory: rows stay unwritten, cells are asked for once, and tables and pages are written."""
 
-import argparse
 import json
 import mmap
 from pathlib import Path
@@ -47,26 +46,7 @@ def test_tables_larger_than_memory_are_zero_and_cost_nothing(monkeypatch: pytest
     pages.close()
 
 
-def asked(**changes: Any) -> argparse.Namespace:
-    values = {"systems": "all", "workloads": "avazu", "optimizer": "sgd", "cache_ratio": 0.01, "scale": "full"}
-    return argparse.Namespace(**{**values, **changes})
-
-
-def test_cells_are_of_published_sizes_with_rows_of_unified_memory_managed() -> None:
-    import measure_memory
-
-    cells = measure_memory.cells(asked())
-    assert {(cell.embedding_dim, cell.batch_size, cell.max_rows, cell.device) for cell in cells} == {
-        (128, 16_384, None, "cuda")
-    }
-    systems = {cell.system for cell in cells}
-    assert {"full_gpu", "freq_cache", "colossalai_cache", "fbgemm_uvm_caching[memory=managed]"} <= systems
-    assert not {"fbgemm_uvm", "torchrec_uvm_caching"} & systems
-    (one,) = measure_memory.cells(asked(systems="fbgemm_uvm[memory=host_mapped]"))
-    assert one.system == "fbgemm_uvm[memory=host_mapped]"
-
-
-def test_a_cell_is_measured_once_and_another_device_has_a_file_of_its_own(
+def test_a_cell_of_published_size_is_measured_once_and_another_device_has_a_file_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import measure_memory
@@ -74,6 +54,7 @@ def test_a_cell_is_measured_once_and_another_device_has_a_file_of_its_own(
     ran = []
 
     def figures(cell: Any) -> dict[str, Any]:
+        assert (cell.embedding_dim, cell.batch_size, cell.max_rows, cell.device) == (128, 16_384, None, "cuda")
         ran.append(cell.system)
         return {"status": "crashed", "reason": "because"} if cell.system == "full_gpu" else {"status": "ok"}
 
@@ -93,6 +74,9 @@ def test_a_cell_is_measured_once_and_another_device_has_a_file_of_its_own(
         ("freq_cache", 0.01, "ok"),
         ("freq_cache", 0.015, "ok"),
     ]
+    uvm = "fbgemm_uvm,torchrec_uvm[memory=host_mapped]"  # managed where nothing is said
+    assert measure_memory.main(["--systems", uvm, "--workloads", "avazu", "--out", str(tmp_path / "uvm.json")]) == 0
+    assert ran[5:] == ["fbgemm_uvm[memory=managed]", "torchrec_uvm[memory=host_mapped]"]
     monkeypatch.setattr(measure_memory, "capture", lambda threads: environment())
     with pytest.raises(SystemExit, match="name another file"):
         measure_memory.main(command)
