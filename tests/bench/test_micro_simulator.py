@@ -59,40 +59,24 @@ class Traces:
         self._indices: Iterator[int] = iter(range(self._stream.length))
         self.lookups = batches * self._stream.batch_lookups
 
-    def next(self) -> Held:
+    def next_rows(self) -> tuple[list[npt.NDArray[np.int64]]]:
+        """The rows of the next trace."""
         batches = [self._stream.ids(next(self._indices)) for _ in range(self._batches)]
-        return Held(self._stream, self._frequencies, batches)
-
-
-class Replayed:
-    """A policy that replays the next trace in every round, and `np.unique` over the same one."""
-
-    def __init__(self, traces: Traces) -> None:
-        self._traces = traces
-
-    def next_trace(self) -> tuple[list[npt.NDArray[np.int64]]]:
-        self._trace = self._traces.next()
+        self._trace = Held(self._stream, self._frequencies, batches)
         return (self.rows(),)
-
-    def next_setting(self) -> tuple[Setting]:
-        trace = self._trace
-        span = Span(counted_from=0, stop=trace.length)
-        return (Setting(trace=trace, span=span, slots=slots_of(trace.rows, CACHE_RATIO)),)
-
-    def unique(self) -> Side:
-        return self._side("test_unique", self.next_trace, distinct_rows)
-
-    def policy(self, name: str) -> Side:
-        variant = parse_policies(name)[0]
-        return self._side(f"test_replay[{name}]", self.next_setting, lambda setting: replay(build(variant, setting)))
-
-    def _side(self, name: str, prepare: Callable[[], Sequence[Any]], run: Callable[..., Any]) -> Side:
-        return Side(name=name, unit="ids", units=self._traces.lookups, prepare=prepare, run=run, threads=1)
 
     def rows(self) -> list[npt.NDArray[np.int64]]:
         """The rows of every batch of the last trace, numbered through all tables."""
         batches = [self._trace.ids(index) for index in range(self._trace.length)]
         return [batch.values + np.repeat(batch.starts, np.diff(batch.ends, prepend=0)) for batch in batches]
+
+    def setting(self) -> tuple[Setting]:
+        """That of a replay of the last trace."""
+        span = Span(counted_from=0, stop=self._trace.length)
+        return (Setting(trace=self._trace, span=span, slots=slots_of(self._trace.rows, CACHE_RATIO)),)
+
+    def side(self, name: str, prepare: Callable[[], Sequence[Any]], run: Callable[..., Any]) -> Side:
+        return Side(name=name, unit="ids", units=self.lookups, prepare=prepare, run=run, threads=1)
 
 
 def distinct_rows(batches: Sequence[npt.NDArray[np.int64]]) -> int:
@@ -108,10 +92,12 @@ def traces(full_size: bool) -> Traces:
 @pytest.mark.benchmark(group="simulator")
 @pytest.mark.parametrize("name", POLICIES)
 def test_replay(turns: Turns, traces: Traces, name: str) -> None:
-    replayed = Replayed(traces)
+    (policy, *_) = parse_policies(name)
+    ours = traces.side(f"test_replay[{name}]", traces.setting, lambda setting: replay(build(policy, setting)))
+    unique = traces.side("test_unique", traces.next_rows, distinct_rows)  # has its round first
     tally: Tally
-    tally, distinct = turns.measure(replayed.policy(name), beside=replayed.unique(), rounds=ROUNDS)
+    tally, distinct = turns.measure(ours, beside=unique, rounds=ROUNDS)
     assert tally.lookups == traces.lookups
     # both saw the same trace last
-    assert tally.unique_ids == distinct == sum(len(set(rows.tolist())) for rows in replayed.rows())
+    assert tally.unique_ids == distinct == sum(len(set(rows.tolist())) for rows in traces.rows())
     assert 0 < tally.unique_misses < tally.unique_ids

@@ -77,9 +77,7 @@ def test_a_run_goes_on_where_the_time_ended_it_and_past_what_failed(run: HalfHou
     assert run.printed(1) == ["one"]
 
 
-def test_a_step_that_takes_longer_than_its_page_allows_has_failed(
-    run: HalfHour, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_takes_longer_than_its_page_allows_has_failed(run: HalfHour) -> None:
     run.page("python -c 'import time; time.sleep(60)'  # at most 0 min")
     run.run("--minutes", MINUTES)
     assert run.ended[-1] == "failed: not done in 0 minutes"
