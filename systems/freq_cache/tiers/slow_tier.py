@@ -152,8 +152,8 @@ def encode_int8(weights: Tensor) -> Tensor:
     row; fbgemm's own has 510 in place of 505. Constant rows, and rows that were decoded before, are exact.
 
     Args:
-        weights: fp32 `[n, dim]`, `dim` a multiple of 4, magnitudes below 1e26: a row with a larger one, an infinity or
-            a NaN is decoded as NaN.
+        weights: fp32 `[n, dim]`, `dim` a multiple of 4, magnitudes of a row adding up to 3e26 at most. A row with an
+            infinity or a NaN is decoded as NaN.
 
     Returns:
         uint8 `[n, dim + 8]` on the same device.
