@@ -26,12 +26,13 @@ settings.load_profile("untimed")
 
 
 CORES = len(os.sched_getaffinity(0))
+_THREADS = max(1, min(CORES - 1, torch.get_num_threads()))  # no more than OMP_NUM_THREADS asks for, as benchmarks do
 
 
 @pytest.fixture(autouse=True)
 def _a_free_core() -> None:
     """On a CPU the cache has threads of its own only where a core is left to them."""
-    torch.set_num_threads(max(1, CORES - 1))
+    torch.set_num_threads(_THREADS)
 
 
 @pytest.fixture(scope="session")
