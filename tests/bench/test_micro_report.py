@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from functools import partial
 
 import pandas as pd
 import pytest
@@ -37,24 +36,20 @@ def records(full_size: bool) -> list[Record]:
 
 
 def tables_of(records: list[Record]) -> tuple[str, str]:
-    groups = group_records(records)
-    sheet = comparison(groups)
+    sheet = comparison(group_records(records))
     return to_markdown(sheet), to_csv(sheet)
-
-
-def side(name: str, records: list[Record], run: Callable[[], object]) -> Side:
-    return Side(name=name, unit="records", units=len(records), prepare=tuple, run=run, threads=1)
-
-
-def loads(records: list[Record]) -> Side:
-    texts = [json.dumps(one.model_dump(mode="json"), indent=2) for one in records]
-    return side("test_loads", records, lambda: [json.loads(text) for text in texts])
 
 
 @pytest.mark.benchmark(group="report")
 def test_tables(turns: Turns, records: list[Record]) -> None:
-    ours = side("test_tables", records, partial(tables_of, records))
-    (markdown, csv), read = turns.measure(ours, beside=loads(records), rounds=ROUNDS)
+    texts = [json.dumps(one.model_dump(mode="json"), indent=2) for one in records]
+
+    def side(name: str, run: Callable[[], object]) -> Side:
+        return Side(name=name, unit="records", units=len(records), prepare=tuple, run=run, threads=1)
+
+    loads = side("test_loads", lambda: [json.loads(text) for text in texts])
+    ours = side("test_tables", lambda: tables_of(records))
+    (markdown, csv), read = turns.measure(ours, beside=loads, rounds=ROUNDS)
     assert markdown.count("| torchrec_uvm |") == 2 * len(WORKLOADS)  # main columns, and the rest
     frame = pd.read_csv(io.StringIO(csv))
     assert set(SYSTEMS) <= set(frame["system"])
