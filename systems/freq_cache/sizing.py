@@ -20,10 +20,10 @@ from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
-from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.commits import JSON, SUM_BYTES, Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.ram_index import RamIndex
+from systems.freq_cache.tiers.row_file import STAGING_BYTES
 from systems.freq_cache.tiers.slow_tier import HostTier, PinnedTier, RowLayout, SlowTier, width_of
 from systems.spec import CacheRatio, HostBytes, SystemSpec, row_type_of
 from systems.threads import Worker

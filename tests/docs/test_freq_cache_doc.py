@@ -17,7 +17,7 @@ from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFre
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.tiers import file as file_tier
-from systems.freq_cache.tiers.row_file import SPARE
+from systems.freq_cache.tiers.commits import SPARE
 from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.docs.commands import module_of
 from workloads.streams.synthetic import SyntheticWorkload

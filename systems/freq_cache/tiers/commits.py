@@ -3,7 +3,8 @@
 Maps are written first. Then the manifest takes the place of the last one, in one step.
 
 A map says where the rows of a file tier are: it is row, code and checksum of the record of each row that has been
-written. A row's code is 0 if it was never written, else its position + 1. Numbers are little-endian.
+written. A row's code is 0 if it was never written, else its position + 1. Numbers are little-endian. `Positions` says
+which positions no map has.
 """
 
 import errno
@@ -22,17 +23,23 @@ import numpy.typing as npt
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
+Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Sums = npt.NDArray[np.uint16]
 
 SUM_BYTES = 2
 """Bytes of the checksum of a row's record, in memory and in a map."""
+SPARE = 1 / 3
+"""Share of the log that must be free before free positions are reused."""
+MOST_POSITIONS = (1 << 30) - 1
+"""Maximum positions: of a code's 31 bits one says that the row is in RAM, and one code is for none."""
 REMEDY = "restore the directory from a copy, or give an empty one to start anew"
 
 _NAME, _VERSION = "commits", 5
 _CHECKSUM = "crc32"
 _ENTRY = np.dtype([("row", "<i4"), ("code", "<i4"), ("sum", "<u2")])
 _CHUNK = 1 << 20
+_NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 class Damaged(ValueError):
@@ -152,6 +159,55 @@ def load_map(path: Path, saved: SavedMap, *, rows: int) -> tuple[Codes, Sums]:
 def empty_map(rows: int) -> tuple[Codes, Sums]:
     """Codes and checksums of rows that were never written. Pages of zeros take no memory before they are written."""
     return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.uint16)
+
+
+class Positions:
+    """The log's end and the free positions before it.
+
+    Writing at the end costs one long write. Writing to free positions costs a read and a write of every page that has
+    some, so the log first grows until the share `SPARE` of it is free; free positions are then filled in order from
+    the start (Rosenblum and Ousterhout 1992 call it threading the log). At `MOST_POSITIONS` all free positions are used
+    at once.
+    """
+
+    def __init__(self, *, end: int = 0, free: Ints | None = None) -> None:
+        self.end = end
+        self._ready = _NONE if free is None else free
+        self._freed: list[Ints] = []
+        self._retired: list[Ints] = []
+
+    def offer(self, count: int) -> Ints:
+        """Free positions for the first of `count` records, int64, ascending, `count` at most; the others go to the end.
+
+        The caller confirms their use with `take`.
+        """
+        full = self.end + count > MOST_POSITIONS
+        if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
+            return _NONE
+        if full or self._ready.size < count:  # else the rest would go to the end, and the log grow with every round
+            self._ready = np.sort(np.concatenate([self._ready, *self._freed]))
+            self._freed = []
+        return self._ready[:count]
+
+    def take(self, *, offered: int, appended: int) -> None:
+        """Mark the first `offered` of the offered positions, and `appended` positions at the end, as used."""
+        self._ready = self._ready[offered:]
+        self.end += appended
+
+    def replaced(self, codes: Ints) -> None:
+        """Free the positions of codes: of negative ones at once, which no committed map has, of others at a commit."""
+        for parts, positions in ((self._freed, -codes[codes < 0] - 1), (self._retired, codes[codes > 0] - 1)):
+            if positions.size:
+                parts.append(positions)
+
+    def commit(self) -> None:
+        """Free the retired positions, which no committed map contains any more."""
+        self._freed += self._retired
+        self._retired = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self._ready, *self._freed, *self._retired))
 
 
 class Commits:

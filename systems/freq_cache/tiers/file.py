@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.commits import (
+    MOST_POSITIONS,
     REMEDY,
     Codes,
     Commits,
     Damaged,
+    Positions,
     SavedMap,
     Sums,
     empty_map,
@@ -26,11 +27,8 @@ from systems.freq_cache.tiers.commits import (
     sync_directory,
 )
 from systems.freq_cache.tiers.ram_index import IN_RAM, Int32s, Ints, Keys, RamIndex
-from systems.freq_cache.tiers.row_file import MOST_POSITIONS, Positions, RowFile
+from systems.freq_cache.tiers.row_file import STAGING_BYTES, RowFile
 from systems.freq_cache.tiers.slow_tier import RowLayout, SlowTier
-
-Initialize = Callable[[Tensor], Tensor]
-"""Gives the first weights of rows, int64 `[n]`, as fp32 `[n, dim]`."""
 
 _MOST_ROWS = 5 * 10**8
 """Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
@@ -59,7 +57,7 @@ class FileTier(SlowTier):
     Args:
         commits: Of the directory in which the tier has its own, `cache_<number>`.
         rows: 500 million at most.
-        initialize: First weights of rows, called from any thread; default: zero.
+        initialize: First weights, fp32 `[n, dim]`, of rows, int64 `[n]`, called from any thread; default: zero.
         name_of: A row in words, for messages.
         ram_bytes: Of the level of RAM, for records and the index of their places; 0: there is none.
         keys: Of rows that leave the slots: the lowest lose their places first, and of equal ones who has it longest.
@@ -80,7 +78,7 @@ class FileTier(SlowTier):
         *,
         rows: int,
         layout: RowLayout,
-        initialize: Initialize | None = None,
+        initialize: Callable[[Tensor], Tensor] | None = None,
         name_of: Callable[[int], str] = "row {}".format,
         ram_bytes: int = 0,
         keys: Keys | None = None,

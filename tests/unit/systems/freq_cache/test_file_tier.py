@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
-from systems.freq_cache.tiers import commits, file, row_file
+from systems.freq_cache.tiers import commits, file
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.row_file import RowFile
@@ -187,7 +187,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
     tier: KeptTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 2 * ROWS + 20  # as with 10**9 rows: two for each, and some
-    for module in (file, row_file):
+    for module in (file, commits):
         monkeypatch.setattr(module, "MOST_POSITIONS", most)
     now, chance = read(tier), random.Random(7)
     for step in range(200):
@@ -209,7 +209,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
 def test_write_beyond_the_last_position_is_refused_and_changes_nothing(
     tier: KeptTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (file, row_file):
+    for module in (file, commits):
         monkeypatch.setattr(module, "MOST_POSITIONS", ROWS + 10)
     tier.write(torch.arange(ROWS), torch.ones(ROWS, LAYOUT.width))
     tier.commit({})
