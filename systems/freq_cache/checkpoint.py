@@ -37,6 +37,8 @@ MANIFEST = "manifest.json"
 _VERSION = 3
 _REMEDY = "take an older checkpoint"
 _CHUNK_ROWS = 1 << 18
+_STREAMED_BYTES = 32 << 20
+"""Bytes of a chunk of `StreamedRows`."""
 _OWN = re.compile(r"table_\d+\.[0-9a-f]{12}")
 """The name of a table's file, with the mark of its save."""
 
@@ -178,9 +180,6 @@ def _content(cache: Cache, table: str) -> Iterator[memoryview]:
     yield np.ascontiguousarray(_learnt(cache, table)).view(np.uint8).data
 
 
-_CHUNK_BYTES = 32 << 20
-
-
 class StreamedRows(torch.Tensor):
     """The weights of a table, or one state of its optimizer, as a checkpoint asks for them: some rows at a time.
 
@@ -227,17 +226,21 @@ class StreamedRows(torch.Tensor):
         return self._chunks()
 
     def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
-        chunk = next(chunk for chunk in self._chunks() if chunk.offsets == index.offset)
-        return self._read(chunk.offsets[0], chunk.offsets[0] + chunk.sizes[0])[1].to(self.dtype)
+        start = cast(torch.Size, index.offset)[0]  # every chunk has one
+        return self._read(start, min(start + self._step, len(self)))[1].to(self.dtype)
+
+    @property
+    def _step(self) -> int:
+        """Rows of a chunk."""
+        return max(1, _STREAMED_BYTES * len(self) // (self.numel() * self.dtype.itemsize))
 
     def _chunks(self) -> list[ChunkStorageMetadata]:
         rows, *rest = self.shape
-        step = max(1, _CHUNK_BYTES * rows // (self.numel() * self.dtype.itemsize))
+        starts, zeros = range(0, rows, self._step), [0] * len(rest)
+        sizes = [min(self._step, rows - start) for start in starts]
         return [
-            ChunkStorageMetadata(
-                offsets=torch.Size([start, *(0 for _ in rest)]), sizes=torch.Size([min(step, rows - start), *rest])
-            )
-            for start in range(0, rows, step)
+            ChunkStorageMetadata(offsets=torch.Size([start, *zeros]), sizes=torch.Size([size, *rest]))
+            for start, size in zip(starts, sizes, strict=True)
         ]
 
 

@@ -17,7 +17,7 @@ ODD = (*TABLES, table("odd", 30, 6), table("tags", 50, 12, half=True))
 
 @pytest.fixture(autouse=True)
 def some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(checkpoint, "_STREAMED_BYTES", 1000)
 
 
 def test_training_goes_on_from_a_checkpoint_bit_for_bit_beside_a_dense_model(tmp_path: Path) -> None:
