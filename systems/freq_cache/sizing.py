@@ -20,7 +20,7 @@ from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.staging import Transfer
 from systems.freq_cache.initial_rows import first_rows_of
-from systems.freq_cache.tiers.commits import JSON, SUM_BYTES, Commits
+from systems.freq_cache.tiers.commits import JSON, Commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.row_file import STAGING_BYTES
@@ -34,12 +34,10 @@ element, relative to its row's largest magnitude."""
 SLOT_ID_BYTES = 24
 """Bytes per id on the device: its slot as int32 and as fbgemm's int64, the copy of the batch sent ahead, and the offset
 of its bag."""
-ROW_INDEX_BYTES = 4
-"""Bytes per row on the host for its location in the index."""
-FILE_ROW_BYTES = 4 + SUM_BYTES
+ROW_INDEX_BYTES = 4 + 2
+"""Maximum bytes per row on the host, for its location in the index and for the policy's statistics."""
+FILE_ROW_BYTES = 4 + 2
 """Bytes per row on the host, with a file tier, for its position in the file and its checksum."""
-POLICY_ROW_BYTES = 2
-"""Maximum bytes per row on the host for the policy's statistics."""
 SLOT_INDEX_BYTES = 12.125
 """Bytes per slot on the host for its row, its key, pin and flags, and its entry in a queue."""
 WINDOW_BYTES = 24
@@ -169,13 +167,13 @@ def required_bytes(spec: CacheSpec) -> dict[Tier, int]:
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
     # rows in a file take disk space once they are written, and an entry in the in-memory map of the file
     in_file = spec.tier == "file"
-    rows = FILE_ROW_BYTES * spec.rows + spec.ram_bytes if in_file else slow_bytes(spec)
+    rows = FILE_ROW_BYTES * spec.rows + ram_bytes_of(spec) if in_file else slow_bytes(spec)
     return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec.rows, int(spec.rows * ratio)) + rows}
 
 
 def index_bytes(rows: int, slots: int) -> int:
     """Bytes of a cache's index and policy on the host, without some queues of fixed size."""
-    return int(rows * (ROW_INDEX_BYTES + POLICY_ROW_BYTES) + slots * SLOT_INDEX_BYTES)
+    return int(rows * ROW_INDEX_BYTES + slots * SLOT_INDEX_BYTES)
 
 
 def slots_of(spec: CacheSpec, group: Group) -> int:

@@ -19,8 +19,6 @@ from systems.freq_cache.collection import CachedEmbeddingBagCollection
 from systems.freq_cache.sizing import CacheSpec
 from systems.reference import ReferenceSystem
 
-Write = Callable[[Tensor, Tensor], None]
-
 
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` built from a spec. All rows start at zero, because the harness loads them.
@@ -129,7 +127,7 @@ class RoundedReference(ReferenceSystem):
         self.flush()
         return super().read_rows(table, ids)
 
-    def _note(self, cache: Cache, write: Write, rows: Tensor, records: Tensor) -> None:
+    def _note(self, cache: Cache, write: Callable[[Tensor, Tensor], None], rows: Tensor, records: Tensor) -> None:
         write(rows, records)
         self._written.append((cache, rows))
 

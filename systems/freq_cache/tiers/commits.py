@@ -27,8 +27,6 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Sums = npt.NDArray[np.uint16]
 
-SUM_BYTES = 2
-"""Bytes of the checksum of a row's record, in memory and in a map."""
 SPARE = 1 / 3
 """Share of the log that must be free before free positions are reused."""
 MOST_POSITIONS = (1 << 30) - 1

@@ -8,9 +8,9 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-from systems.contract import OptimizerKind, SparseOptimizer, Tier, WorkingSetTooLarge
+from systems.contract import CacheRatio, MemoryUse, OptimizerKind, SparseOptimizer, Tier, WorkingSetTooLarge
 from systems.freq_cache import LFU, CachedEmbeddingBagCollection
-from tests.contract.scenes import batch_of, table
+from tests.contract.scenes import batch_of, spec_of, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built
 
 
@@ -122,3 +122,13 @@ def test_batch_beyond_the_slots_of_its_own_table_is_told_what_works() -> None:
     ids = {"users": [[1, 2, 3, 4]], "from": [[]], "to": [[]]}
     with pytest.raises(WorkingSetTooLarge, match="cache_rows"):
         collection(batch_of(ids))
+
+
+def test_memory_needed_beside_rows_in_a_file_includes_the_level_of_ram() -> None:
+    needed, level = [], 0
+    for ram_ratio in (0.0, 0.5):
+        budget = CacheRatio(ratio=0.1, ram_ratio=ram_ratio)
+        system, spec = spec_of("freq_cache[tier=file]", device=torch.device("cpu"), tables=TABLES, budget=budget)
+        needed.append(system.required_bytes(spec)[Tier.HOST])
+        level = system(spec).memory().get((Tier.HOST, MemoryUse.ROWS), 0)
+    assert needed[1] - needed[0] >= level > 0
