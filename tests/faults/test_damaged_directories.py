@@ -18,7 +18,6 @@ from torch import Tensor
 from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.tiers import commits, row_file
 from systems.freq_cache.tiers.commits import Damaged
-from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.drives import before_each_step
@@ -36,12 +35,6 @@ def _no_drive_is_waited_for() -> Iterator[None]:
         yield
 
 
-def held(tier: FileTier, rows: Tensor) -> Tensor:
-    out = tier.layout.empty(rows.numel())
-    tier.read(rows, out)
-    return out
-
-
 @pytest.mark.parametrize("direct", [True, False], ids=["as the file system allows", "page cache"])
 @pytest.mark.parametrize("layout", [NARROW, WIDE], ids=["20 bytes", "512 bytes"])
 def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_suffers(
@@ -54,7 +47,7 @@ def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_su
     for _ in range(2):
         tier.write(torch.randperm(rows), torch.randn(rows, layout.width))
         tier.commit({})
-    right = held(tier, torch.arange(rows))
+    right = tier.held()
     tier.close()
     sound = path.read_bytes()
     stride = layout.record_bytes
@@ -64,7 +57,7 @@ def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_su
         told = []
         for row in range(rows):
             try:
-                assert torch.equal(held(tier, torch.tensor([row])), right[row : row + 1])
+                assert torch.equal(tier.held(torch.tensor([row])), right[row : row + 1])
             except Damaged as error:
                 assert str(error).startswith(f"{path}: the record of row {row}, at byte {place // stride * stride}, is")
                 told.append(row)
@@ -90,10 +83,10 @@ def test_older_record_and_that_of_another_row_and_a_hole_are_no_record_of_a_row(
         now[place : place + size] = other
     path.write_bytes(now)
     again = KeptTier(tmp_path, rows=4, layout=NARROW)
-    assert torch.equal(held(again, torch.tensor([3])), right[3:])
+    assert torch.equal(again.held(torch.tensor([3])), right[3:])
     for row in range(3):
         with pytest.raises(Damaged, match=f"the record of row {row}, "):
-            held(again, torch.tensor([row, 3]))
+            again.held(torch.tensor([row, 3]))
     again.close()
 
 

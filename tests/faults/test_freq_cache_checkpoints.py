@@ -5,10 +5,8 @@ import json
 import os
 import random
 import shutil
-import signal
 import zlib
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from systems.freq_cache.tiers.commits import Damaged
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.drives import before_each_step
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, plain_after, started, train
-from tests.faults.processes import process
 
 
 @pytest.fixture
@@ -212,49 +209,21 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
         built(TWO_WIDTHS, directory=tmp_path)
 
 
-STEPS_OF_SAVE = ["fsync"] * 3 + ["replace", "fsync"]
-"""Two tables, the manifest, which takes its place, and the directory."""
-
-
-def save_until_killed(directory: Path, moment: int, parent: Connection) -> None:
-    """Go on from a checkpoint, and end before one of the steps of the next one."""
-    torch.set_num_threads(1)
-    collection = built(policy="lfu")
-    collection.load(directory)
-    train(collection, range(4, 5))
-    steps = iter(range(len(STEPS_OF_SAVE)))
-
-    def kill_at_the_moment() -> None:
-        if next(steps) == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    with before_each_step(kill_at_the_moment):
-        collection.save(directory)
-
-
-@pytest.mark.slow
-def test_killed_during_save_loads_as_the_previous_checkpoint_until_the_new_one_is_whole(tmp_path: Path) -> None:
-    collection = started(policy="lfu")
+def test_save_that_ends_between_any_two_steps_leaves_one_checkpoint_or_the_other_and_the_next_clears_up(
+    tmp_path: Path,
+) -> None:
+    """The steps: two tables, the manifest, which takes its place, and the directory."""
+    collection, saved = started(policy="lfu"), tmp_path / "saved"
     train(collection, range(4))
-    collection.save(tmp_path / "first")
-    for moment in range(len(STEPS_OF_SAVE)):
-        directory = tmp_path / str(moment)
-        shutil.copytree(tmp_path / "first", directory)
-        with process(save_until_killed, directory, moment) as (child, _):
-            pass
-        assert child.exitcode == -signal.SIGKILL
-        whole = moment > STEPS_OF_SAVE.index("replace")
+    collection.save(saved)
+    train(collection, range(4, 5))
+    left: list[Path] = []
+    with before_each_step(lambda: left.append(shutil.copytree(saved, tmp_path / str(len(left))))):
+        collection.save(saved)
+    for state, steps in zip([*left, saved], [4, 4, 4, 4, 5, 5], strict=True):
         again = built()
-        again.load(directory)
-        assert_same(snapshot(again), plain_after(5 if whole else 4))
-
-
-@pytest.mark.slow
-def test_next_save_clears_away_what_a_killed_one_left(tmp_path: Path) -> None:
-    collection = started()
-    collection.save(tmp_path)
-    with process(save_until_killed, tmp_path, STEPS_OF_SAVE.index("replace")):
-        pass
-    collection.save(tmp_path)
-    tables = json.loads((tmp_path / "manifest.json").read_text())["tables"].values()
-    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *(entry["file"] for entry in tables)}
+        again.load(state)
+        assert_same(snapshot(again), plain_after(steps))
+        again.save(state)
+        tables = json.loads((state / "manifest.json").read_text())["tables"].values()
+        assert {path.name for path in state.iterdir()} == {"manifest.json", *(entry["file"] for entry in tables)}

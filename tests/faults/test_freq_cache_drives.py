@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -164,24 +163,6 @@ def test_save_to_a_full_disk_keeps_the_old_checkpoint_and_succeeds_once_there_is
     collection.save(tmp_path)
     again.load(tmp_path)
     assert_same(snapshot(again), plain_after(5))
-
-
-def test_commit_to_a_full_disk_keeps_the_last_one_and_succeeds_once_there_is_space(tmp_path: Path) -> None:
-    collection = started(directory=tmp_path)
-    collection.commit()
-    train(collection, range(3))
-    collection.flush()
-    with file_size_limit(64), pytest.raises(OSError, match="File too large"):
-        collection.commit()
-    shutil.copytree(tmp_path, tmp_path.parent / "crashed")
-    crashed = built(directory=tmp_path.parent / "crashed")
-    assert_same(snapshot(crashed), plain_after(0))
-    crashed.close()
-    collection.commit()
-    collection.close()
-    again = built(directory=tmp_path)
-    assert_same(snapshot(again), plain_after(3))
-    again.close()
 
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 5])

@@ -4,16 +4,13 @@ import errno
 import os
 import random
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache.tiers import commits, file
-from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.ram_index import RamIndex
 from systems.freq_cache.tiers.row_file import RowFile
 from systems.freq_cache.tiers.slow_tier import RowLayout
@@ -23,21 +20,9 @@ ROWS = 200
 LAYOUT = RowLayout(4, torch.float32, {"sum": 1})
 
 
-def first_weights(ids: Tensor, *, dim: int) -> Tensor:
-    return ids[:, None] + torch.arange(dim) / 10
-
-
 def opened(directory: Path, **choices: int) -> KeptTier:
-    initialize = partial(first_weights, dim=LAYOUT.dim)
-    return KeptTier(directory, rows=ROWS, layout=LAYOUT, initialize=initialize, **choices)
-
-
-def read(tier: FileTier, rows: Tensor | None = None) -> Tensor:
-    rows = torch.arange(tier.rows) if rows is None else rows
-    out = tier.layout.empty(rows.shape[0])
-    out.view(torch.uint8).fill_(0xAB)
-    tier.read(rows, out)
-    return out
+    first = torch.arange(ROWS)[:, None] + torch.arange(LAYOUT.dim) / 10
+    return KeptTier(directory, rows=ROWS, layout=LAYOUT, initialize=lambda rows: first[rows], **choices)
 
 
 @pytest.fixture
@@ -52,11 +37,11 @@ def test_rows_never_written_cost_no_disk_and_nearly_no_ram(tmp_path: Path) -> No
     rows = torch.tensor([0, 1 << 20, (1 << 28) - 1])
     tier.write(rows, torch.ones(3, LAYOUT.width))
     tier.commit({})
-    assert read(tier, torch.tensor([1, 5, 1 << 20])).sum(1).tolist() == [0, 0, LAYOUT.width]
+    assert tier.held(torch.tensor([1, 5, 1 << 20])).sum(1).tolist() == [0, 0, LAYOUT.width]
     tier.close()
     assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*")) <= 24 << 10
     again = KeptTier(tmp_path, rows=1 << 28, layout=LAYOUT)
-    assert torch.equal(read(again, rows), torch.ones(3, LAYOUT.width))
+    assert torch.equal(again.held(rows), torch.ones(3, LAYOUT.width))
     again.close()
 
 
@@ -82,7 +67,7 @@ def test_failed_write_changes_nothing_and_may_be_repeated(
     for number in range(4):
         tier.evict(torch.arange(150), torch.full((150, LAYOUT.width), float(number)))
         tier.commit({})
-    before, after, rows = read(tier), torch.full((150, LAYOUT.width), 9.0), (Tier.DISK, MemoryUse.ROWS)
+    before, after, rows = tier.held(), torch.full((150, LAYOUT.width), 9.0), (Tier.DISK, MemoryUse.ROWS)
     held = tier.memory()[rows]
 
     def full(*_: object) -> None:
@@ -94,10 +79,10 @@ def test_failed_write_changes_nothing_and_may_be_repeated(
             with pytest.raises(OSError, match="No space left"):
                 tier.evict(torch.arange(50, 200), after)
         kept = ROWS if not ram_rows else 50  # of the others some may have entered RAM, and are written again
-        assert torch.equal(read(tier)[:kept], before[:kept])
+        assert torch.equal(tier.held()[:kept], before[:kept])
         assert tier.memory()[rows] == held
     tier.evict(torch.arange(50, 200), after)
-    assert torch.equal(read(tier), torch.cat([before[:50], after]))
+    assert torch.equal(tier.held(), torch.cat([before[:50], after]))
     assert tier.memory()[rows] == held  # free positions were written
     tier.close()
 
@@ -115,12 +100,12 @@ def test_failed_commit_leaves_the_last_one_and_may_be_repeated(
     assert tier.committed_extra == {"step": 1}
     with pytest.raises(TypeError, match="not JSON serializable"):
         tier.commit({"step": torch.ones(1)})
-    assert read(tier)[:20].eq(2).all()
+    assert tier.held()[:20].eq(2).all()
     tier.commit({"step": 3})
     tier.close()
     again = opened(tmp_path / "tier")
     assert again.committed_extra == {"step": 3}
-    assert read(again)[:20].eq(2).all()
+    assert again.held()[:20].eq(2).all()
     again.close()
 
 
@@ -133,7 +118,7 @@ def test_map_of_a_commit_that_was_given_up_frees_no_position(tier: KeptTier, tmp
     tier.write(rows, 3 * records)
     tier.close()
     again = opened(tmp_path / "tier")
-    assert torch.equal(read(again)[:150], records)
+    assert torch.equal(again.held()[:150], records)
     again.close()
 
 
@@ -151,7 +136,7 @@ def test_commit_that_may_not_last_is_made_to_last_before_anything_is_written(
     assert tier.committed_extra == {"step": 1}
     tier.close()
     again = opened(tmp_path / "tier")
-    assert torch.equal(read(again)[:150], records)
+    assert torch.equal(again.held()[:150], records)
     again.close()
 
 
@@ -189,12 +174,12 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
     most = 2 * ROWS + 20  # as with 10**9 rows: two for each, and some
     for module in (file, commits):
         monkeypatch.setattr(module, "MOST_POSITIONS", most)
-    now, chance = read(tier), random.Random(7)
+    now, chance = tier.held(), random.Random(7)
     for step in range(200):
         rows = torch.randperm(ROWS)[: chance.randrange(1, 20)]
         now[rows] = torch.randn(rows.numel(), LAYOUT.width)
         tier.write(rows, now[rows])
-        assert torch.equal(read(tier), now)
+        assert torch.equal(tier.held(), now)
         assert tier._positions.end <= most
         if chance.random() < 0.1:
             tier.commit({"step": step})
@@ -202,7 +187,7 @@ def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken
     assert tier._positions.end > most - 20
     tier.close()
     again = opened(tmp_path / "tier")
-    assert torch.equal(read(again), kept)
+    assert torch.equal(again.held(), kept)
     again.close()
 
 
@@ -215,11 +200,11 @@ def test_write_beyond_the_last_position_is_refused_and_changes_nothing(
     tier.commit({})
     with pytest.raises(OSError, match="has no room for more rows: commit"):
         tier.write(torch.arange(11), torch.zeros(11, LAYOUT.width))
-    assert read(tier).eq(1).all()
+    assert tier.held().eq(1).all()
     tier.write(torch.arange(10), torch.zeros(10, LAYOUT.width))
     tier.commit({})
     tier.write(torch.arange(10), 2 * torch.ones(10, LAYOUT.width))
-    assert read(tier)[:10].eq(2).all()
+    assert tier.held()[:10].eq(2).all()
 
 
 def test_directory_of_another_version_is_refused(tier: KeptTier, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch import Tensor
 
-from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
 from systems.freq_cache.tiers.slow_tier import RowLayout
 from tests.faults.kept_tiers import KeptTier
@@ -35,12 +34,6 @@ def opened(directory: Path, *, places: int, keys: bool = False, rows: int = ROWS
     return tier
 
 
-def read(tier: FileTier, rows: Tensor) -> Tensor:
-    out = tier.layout.empty(rows.numel())
-    tier.read(rows, out)
-    return out
-
-
 class AgainstATensor(RuleBasedStateMachine):
     """Batches take rows and slots let go of them; flushes, commits and crashes come at any time.
 
@@ -52,7 +45,7 @@ class AgainstATensor(RuleBasedStateMachine):
         self.temporary = tempfile.TemporaryDirectory()
         self.places, self.keys = places, keys
         self.tier = opened(Path(self.temporary.name) / "tier", places=places, keys=keys)
-        self.now = read(self.tier, torch.arange(ROWS))
+        self.now = self.tier.held()
         self.committed, self.extra = self.now.clone(), {}
         self.in_slots: set[int] = set()
         self.batch, self.moved_batch, self.written = 0, 0, 0
@@ -68,7 +61,7 @@ class AgainstATensor(RuleBasedStateMachine):
         rows = [row for row in rows if row not in self.in_slots | coming]
         wanted = torch.tensor(rows, dtype=torch.int64)
         for _ in range(2):  # a read that is interrupted is repeated
-            assert torch.equal(read(self.tier, wanted), self.now[wanted])
+            assert torch.equal(self.tier.held(wanted), self.now[wanted])
             self.tier.take(wanted, self.batch)
         self.taken[self.batch] = rows
         self.batch += 1
@@ -77,7 +70,7 @@ class AgainstATensor(RuleBasedStateMachine):
     @rule()
     def move(self) -> None:
         assert torch.equal(
-            read(self.tier, rows := torch.tensor(self.taken[self.moved_batch], dtype=torch.int64)), self.now[rows]
+            self.tier.held(rows := torch.tensor(self.taken[self.moved_batch], dtype=torch.int64)), self.now[rows]
         )
         self.in_slots |= set(self.taken.pop(self.moved_batch))
         self.tier.moved(self.moved_batch)
@@ -127,7 +120,7 @@ class AgainstATensor(RuleBasedStateMachine):
     @invariant()
     def rows_that_are_not_in_slots_are_as_written(self) -> None:
         rows = torch.tensor(sorted(set(range(ROWS)) - self.in_slots), dtype=torch.int64)
-        assert torch.equal(read(self.tier, rows), self.now[rows])
+        assert torch.equal(self.tier.held(rows), self.now[rows])
         assert self.tier.committed_extra == self.extra
 
     @invariant()
@@ -160,9 +153,9 @@ def test_rows_leave_ram_by_key_and_then_by_how_long_they_have_been_there(tmp_pat
     tier.evict(torch.tensor([2, 0, 1, 4]), torch.ones(4, LAYOUT.width))  # keys 2, 0, 1, 1
     tier.evict(torch.tensor([5, 8]), torch.ones(2, LAYOUT.width))  # keys 2, 2
     assert tier.rows_written == 2
-    read(tier, torch.tensor([2, 4, 5, 8]))
+    tier.held(torch.tensor([2, 4, 5, 8]))
     assert (tier.ram_rows_read, tier.rows_read) == (4, 0)
-    read(tier, torch.tensor([0, 1]))
+    tier.held(torch.tensor([0, 1]))
     assert (tier.ram_rows_read, tier.rows_read) == (4, 2)
     tier.close()
 
@@ -212,7 +205,7 @@ def test_one_thread_reads_rows_while_another_evicts(tmp_path: Path, places: int)
     try:
         for batch in range(150):
             some = even[torch.randperm(even.numel())[:500]]
-            found = read(tier, some)
+            found = tier.held(some)
             tier.take(some, batch)
             if not bool((found == -1).all()):
                 wrong.append(found)
