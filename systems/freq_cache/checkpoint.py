@@ -25,6 +25,7 @@ from systems.freq_cache.tiers.commits import (
     JSON,
     Damaged,
     checksum_of,
+    make_directory,
     read_manifest,
     sync_directory,
     write_manifest,
@@ -49,9 +50,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     A table's file has its records, and behind them what the policy has learnt of its rows. The manifest is replaced
     last and names the files it belongs to: until then, or after an error, the directory holds what it held before.
     """
-    if not directory.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        sync_directory(directory.parent)
+    make_directory(directory)
     mark = uuid.uuid4().hex[:12]
     written: list[Path] = []
     tables: dict[str, Any] = {}

@@ -209,6 +209,22 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
         built(TWO_WIDTHS, directory=tmp_path)
 
 
+@pytest.mark.parametrize("commits", [False, True])
+def test_names_of_all_directories_that_are_made_are_brought_to_the_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
+    rows = tmp_path / "a" / "b" / "c"
+    collection = started(directory=rows) if commits else started()
+    if commits:
+        collection.commit()
+    else:
+        collection.save(rows)
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+    collection.close()
+
+
 def test_save_that_ends_between_any_two_steps_leaves_one_checkpoint_or_the_other_and_the_next_clears_up(
     tmp_path: Path,
 ) -> None:

@@ -65,6 +65,14 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing; return when their names are on the drive."""
+    if not path.exists():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
+
+
 def checksum_of(path: Path) -> int:
     """The CRC-32 of a file's content."""
     crc = 0
@@ -299,9 +307,7 @@ def _locked(directory: Path) -> int:
     """Make a directory this process's own for as long as the returned descriptor is open."""
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "rows are kept in a directory: give another path", str(directory))
-    if not directory.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        sync_directory(directory.parent)
+    make_directory(directory)
     file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

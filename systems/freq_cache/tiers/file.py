@@ -23,6 +23,7 @@ from systems.freq_cache.tiers.commits import (
     Sums,
     empty_map,
     load_map,
+    make_directory,
     save_map,
     sync_directory,
 )
@@ -96,9 +97,7 @@ class FileTier(SlowTier):
         """Held by the thread that looks up or changes which row has which place in RAM."""
         self._lost = False
         self.rows_written = 0
-        if not directory.exists():
-            directory.mkdir(parents=True)
-            sync_directory(directory.parent)
+        make_directory(directory)
         saved = commits.saved[number]
         self._codes, self._sums, self._positions = self._restored(saved)
         if ram_bytes:
