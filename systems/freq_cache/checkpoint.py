@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
-from torch.distributed.checkpoint.planner import ReadItem, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem, TensorWriteData, WriteItem, WriteItemType
 
 from systems.answers import Rows
 from systems.freq_cache.cache.cache import Cache
@@ -188,7 +188,7 @@ class StreamedRows(torch.Tensor):
     Attributes:
         table, entry: Name of the table, and `weight` or the name of a state.
         read_rows, load_rows: Those of the collection.
-        loads: A checkpoint is loaded by a planner that calls `write`.
+        loads: A planner that calls `write` asks what to load.
     """
 
     table: str
@@ -246,11 +246,15 @@ class StreamedRows(torch.Tensor):
 class RowLoadPlanner(DefaultLoadPlanner):
     """Loads as torch does by default, and what is read of `StreamedRows` goes to their cache at once."""
 
-    def set_up_planner(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - torch's
-        super().set_up_planner(*arguments, **options)
-        for value in self.state_dict.values():
-            if isinstance(value, StreamedRows):
-                value.loads = True
+    def create_local_plan(self) -> LoadPlan:
+        streamed = [value for value in self.state_dict.values() if isinstance(value, StreamedRows)]
+        for rows in streamed:
+            rows.loads = True
+        try:
+            return super().create_local_plan()
+        finally:  # another planner may get the same rows later
+            for rows in streamed:
+                rows.loads = False
 
     def resolve_tensor(self, read_item: ReadItem) -> Tensor:
         rows = self.state_dict[read_item.dest_index.fqn]

@@ -71,8 +71,12 @@ def test_no_second_copy_of_the_rows_is_made(tmp_path: Path, monkeypatch: pytest.
 
 def test_another_planner_is_told_what_to_give_and_nothing_is_loaded(tmp_path: Path) -> None:
     ours = built(ODD)
-    before = snapshot(ours)
-    dcp.save(built(ODD, seed=9).streamed_state_dict(), checkpoint_id=tmp_path)
-    with pytest.raises(dcp.api.CheckpointException, match=r"planner=RowLoadPlanner\(\)"):
-        dcp.load(ours.streamed_state_dict(), checkpoint_id=tmp_path)
+    before, state = snapshot(ours), ours.streamed_state_dict()
+    dcp.save(state, checkpoint_id=tmp_path / "ours")
+    dcp.save(built(ODD, seed=9).streamed_state_dict(), checkpoint_id=tmp_path / "other")
+    for loads_before in (False, True):
+        if loads_before:
+            dcp.load(state, checkpoint_id=tmp_path / "ours", planner=RowLoadPlanner())
+        with pytest.raises(dcp.api.CheckpointException, match=r"planner=RowLoadPlanner\(\)"):
+            dcp.load(state, checkpoint_id=tmp_path / "other")
     assert_same(snapshot(ours), before)
