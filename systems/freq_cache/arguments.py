@@ -99,8 +99,8 @@ def refusals(spec: CacheSpec) -> Iterator[str]:
     for argument, tables in (("table_kwargs", spec.table_optimizers), ("cache_rows", spec.cache_rows)):
         if unknown := sorted(set(tables) - {table.name for table in spec.tables}):
             yield f"{argument} names no table of the collection: {', '.join(unknown)}"
-    if empty := sorted(name for name, rows in spec.cache_rows.items() if rows < 1):
-        yield f"cache_rows must be at least 1: {', '.join(empty)}"
+    if bad := sorted(name for name, n in spec.cache_rows.items() if not isinstance(n, numbers.Integral) or n < 1):
+        yield f"cache_rows must be whole numbers from 1 on: {', '.join(bad)}"
     yield from _not_together(spec)
 
 

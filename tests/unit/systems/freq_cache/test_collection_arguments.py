@@ -32,7 +32,7 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"policy": "random"}, "policy 'random' is none of static, lfu, lru"),
         ({"policy": "static"}, "give them, or use policy=lfu"),
         ({"cache_rows": {"user": 3, "shop": 3}}, "cache_rows names no table of the collection: shop, user"),
-        ({"cache_rows": {"users": 0}}, "cache_rows must be at least 1: users"),
+        ({"cache_rows": {"users": 0, "shops": 2.5}}, "cache_rows must be whole numbers from 1 on: shops, users"),
         ({"optimizer": SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1)}, "no Adam on a CPU: use sgd"),
         ({"tables": ()}, "no tables"),
         ({"tables": (odd(pooling=PoolingType.NONE),)}, "CachedEmbeddingCollection for odd"),
