@@ -90,10 +90,6 @@ def test_older_record_and_that_of_another_row_and_a_hole_are_no_record_of_a_row(
     again.close()
 
 
-class Ended(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The directories that a process leaves which ends before the first step of its second commit, or any later one."""
@@ -220,8 +216,8 @@ def test_directory_asked_for_other_rows_is_refused_and_stays_as_it_is(
     collection.commit()
     train(collection, range(2))
     collection.flush()
-    with pytest.MonkeyPatch.context() as patch, suppress(Ended):  # as the commit counts
-        patch.setattr(commits, "sync_directory", lambda _: (_ for _ in ()).throw(Ended()))
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):  # as the commit counts
+        patch.setattr(commits, "sync_directory", lambda _: (_ for _ in ()).throw(KeyboardInterrupt()))
         collection.commit()
     collection.close()
     before = {path: path.read_bytes() for path in files_of(tmp_path)}
