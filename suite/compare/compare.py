@@ -15,12 +15,12 @@ from suite.records.record import Cell, Record
 from suite.records.store import NotARecord, RecordStore
 from suite.tables.formatting import MISSING, amount, megabytes, percent, relative, score
 from suite.tables.rows import Row, merged_rows, one_line
-from suite.tables.settings import cache
+from suite.tables.settings import SIZES, cache
 from suite.tables.statistics import Estimate, log_speeds, ratio_of, samples_of
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
-_NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "rendezvous", "cache_ratio", "device_budget_bytes")
+_NOT_IN_LABELS = ("system", "workload", "round", "data_dir", *SIZES)
 CellKey = tuple[str, str]
 """Setting and system: the whole configuration of a cell, less its round."""
 

@@ -11,6 +11,8 @@ from suite.tables.formatting import MISSING, binary_bytes, gigabytes, relative, 
 from suite.tables.rows import baseline_repeat, one_line
 from suite.tables.statistics import ENOUGH_RUNS
 
+SIZES: Final = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
+"""Fields of `Cell` that `cache` puts in words."""
 CPU_CAVEAT: Final = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
     "device, or of RAM over a file"
@@ -97,15 +99,15 @@ def _setting(groups: Sequence[RecordGroup]) -> Iterator[str]:
 
 def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     """Number and place of systems' turns; nothing where none took any."""
-    timed = [(record.cell.system, record.turns) for record in records if record.turns is not None]
+    timed = [(record.cell, record.turns) for record in records if record.turns is not None]
     if not timed:
         return
     cell = records[0].cell
     lengths = sorted({(turns.steps, len(turns.system_s[0])) for _, turns in timed})
     taken = " or ".join(f"{turns} turns of {steps} step{'s' if steps > 1 else ''}" for steps, turns in lengths)
     usual, _ = Counter(turns.way for _, turns in timed).most_common(1)[0]
-    apart = "".join(dict.fromkeys(f", {system}: {turns.way}" for system, turns in timed if turns.way != usual))
-    rounds = len({record.cell.round for record in records})
+    apart = "".join(dict.fromkeys(f", {one.system}: {turns.way}" for one, turns in timed if turns.way != usual))
+    rounds = len({one.round for one, _ in timed})  # one that was interrupted before its turns has no times
     blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
     over = "over rounds" if rounds >= ENOUGH_RUNS else "over builds" if rounds > 1 else "within one run"
     taken = f"{cell.builds} {blocks} x {taken}, {usual}{apart}, intervals {over}"
@@ -154,11 +156,10 @@ def cache_size(cell: Cell) -> str:
 
 def sweeps(groups: Iterable[RecordGroup]) -> list[tuple[RecordGroup, ...]]:
     """Groups that differ in size alone together, the smallest first, shares before bytes; in order of their firsts."""
-    sizes = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
     found: defaultdict[tuple[object, ...], list[RecordGroup]] = defaultdict(list)
     for group in groups:
         key = group.key
-        identity = group.cell.identity("system", "round", *sizes), on_drive(group)
+        identity = group.cell.identity("system", "round", *SIZES), on_drive(group)
         found[key.workload_order, key.device, key.data, key.machine, key.threads, identity].append(group)
     return [tuple(sorted(members, key=lambda group: group.key.size)) for members in found.values()]
 

@@ -59,6 +59,7 @@ def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
     records = [
         *rounds("cache", STEADY, setting={"optimizer": "sgd", "device_budget_bytes": 2**30}),
         *rounds("cache", STEADY, setting={"optimizer": "adagrad"}),
+        *rounds("cache", STEADY, setting={"optimizer": "sgd", "host_budget_bytes": 2**29}),
         *rounds("cache", STEADY, setting={"workload": "avazu", "optimizer": "sgd"}),
     ]
     found = compared(tmp_path, records, [one.model_copy(update={"started_at": NEXT_DAY}) for one in records])
@@ -66,6 +67,7 @@ def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
         "cache x avazu",
         "cache x criteo_kaggle, cache ratio 1 %, optimizer adagrad",
         "cache x criteo_kaggle, device budget 1 GiB, optimizer sgd",
+        "cache x criteo_kaggle, host budget 512 MiB, optimizer sgd",
     ]
 
 

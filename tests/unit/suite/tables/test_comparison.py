@@ -152,6 +152,15 @@ def test_disturbed_rounds_are_counted_and_the_worst_is_told() -> None:
     assert "disturbed" not in captioned(runs[2:])
 
 
+def test_round_without_turns_is_no_run_that_an_interval_is_over() -> None:
+    runs = rounds("a", [1e6, 1.1e6, 1.2e6])
+    assert "3 rounds x 3 builds x 4 turns of 20 steps, one process, intervals over rounds" in captioned(runs)
+    interrupted = runs[2].model_copy(update={"turns": None})
+    assert "2 rounds x 3 builds x 4 turns of 20 steps, one process, intervals over builds" in captioned(
+        [*runs[:2], interrupted]
+    )
+
+
 def test_mixed_code_is_said() -> None:
     stale = rounds("b", [1e6], where=environment(code="old"))
     assert "of several versions" not in captioned([record("a")])
