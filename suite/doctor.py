@@ -229,9 +229,10 @@ def doctor_command(
     The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
     Ctrl-C.
     """
-    with errors_told(left="the checks were not finished") as errors, errors.status("watching what else computes"):
-        findings = examine(seconds=seconds)
-    show(findings, ShownConsole(markup=False, highlight=False))
+    with errors_told(left="the checks were not finished") as errors:
+        with errors.status("watching what else computes"):
+            findings = examine(seconds=seconds)
+        show(findings, ShownConsole(markup=False, highlight=False))
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))
 

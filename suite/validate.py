@@ -60,13 +60,13 @@ def validate_command(
     """
     with errors_told():
         checked = check_files(find_files(paths or [Path("results")]))
-    for path, problems in checked.items():
-        for problem in problems:
-            typer.echo(printable(f"{path}: {problem}"))
-    invalid = sum(map(bool, checked.values()))
-    typer.echo(
-        f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {len(checked) - invalid} valid"
-        + (f", {invalid} invalid" if invalid else "")
-    )
+        for path, problems in checked.items():
+            for problem in problems:
+                typer.echo(printable(f"{path}: {problem}"))
+        invalid = sum(map(bool, checked.values()))
+        typer.echo(
+            f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {len(checked) - invalid} valid"
+            + (f", {invalid} invalid" if invalid else "")
+        )
     if invalid:
         raise typer.Exit(FAILED)

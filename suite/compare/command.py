@@ -119,14 +119,14 @@ def compare_command(
         for problem in (*before.problems, *after.problems):
             errors.print(f"skipped: {problem}", style="yellow")
         comparison = compare(before, after)
-    console = ShownConsole(markup=False, highlight=False)
-    show(comparison, console, everything=all_)
-    if threshold is None:
-        return
-    code = judge(comparison, threshold, console)
-    if code == NOTHING_JUDGED:
-        errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(comparison.unjudged)}", style="red")
-    raise typer.Exit(code)
+        console = ShownConsole(markup=False, highlight=False)
+        show(comparison, console, everything=all_)
+        if threshold is None:
+            return
+        code = judge(comparison, threshold, console)
+        if code == NOTHING_JUDGED:
+            errors.print(f"error: --fail-if-slower judged no cell; {'; '.join(comparison.unjudged)}", style="red")
+        raise typer.Exit(code)
 
 
 def show(comparison: Comparison, console: Console, *, everything: bool) -> None:

@@ -276,12 +276,12 @@ def report_command(
             errors.print(f"warning: left out {problem}")
         check_output(out)
         files = publish(source, out)
-    tables, machines = len(source.groups), len({group.key.machine for group in source.groups})
-    console.print(
-        f"{len(source.records)} records of {machines} machine{'s' if machines > 1 else ''} in {tables} "
-        f"comparison{'s' if tables > 1 else ''}: wrote {len(files)} files"
-    )
-    console.print(f"Open {out / PAGE}")
+        tables, machines = len(source.groups), len({group.key.machine for group in source.groups})
+        console.print(
+            f"{len(source.records)} records of {machines} machine{'s' if machines > 1 else ''} in {tables} "
+            f"comparison{'s' if tables > 1 else ''}: wrote {len(files)} files"
+        )
+        console.print(f"Open {out / PAGE}")
 
 
 def _read(out: Path, roots: list[Path]) -> Source:

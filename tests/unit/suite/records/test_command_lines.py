@@ -9,6 +9,7 @@ import pytest
 import typer
 from pydantic import BaseModel, ValidationError
 
+from suite.__main__ import app
 from suite.records.command_line import (
     FAILED,
     INTERRUPTED,
@@ -22,8 +23,9 @@ from suite.records.command_line import (
     parse_workloads,
     printable,
 )
-from suite.records.store import StoreError
+from suite.records.store import RecordStore, StoreError
 from systems.registry import UnknownSystem
+from tests.unit.suite.fabricate import record
 from workloads import DataError
 
 
@@ -109,6 +111,24 @@ def test_mistakes_of_users_and_failures_of_files_are_a_sentence(error, code, cap
     assert ended.value.exit_code == code
     said = capsys.readouterr().err
     assert (said.count("\n"), "Traceback" in said) == (1, False)
+
+
+class Full(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "words", ["validate a", "compare a b", "compare a b --fail-if-slower 10%", "report --out a", "doctor --seconds 0.1"]
+)
+def test_command_whose_output_cannot_be_written_says_so_and_fails(words, tmp_path, monkeypatch, capsys):
+    for name, day in (("a", 1), ("b", 2)):
+        RecordStore(tmp_path / name).write(record(started_at=f"2026-11-0{day}T12:00:00+00:00"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(SystemExit, match=str(FAILED)):
+        app(words.split())
+    assert "error: [Errno 28] No space left on device\n" in capsys.readouterr().err
 
 
 def test_bug_that_is_a_value_error_keeps_its_traceback():
