@@ -80,7 +80,7 @@ class Quantity(NamedTuple):
 
     field: str
     title: str
-    show: Callable[[float | None], str]
+    show: Callable[[float], str]
     share: float = 0.0
     absolute: float = 0.0
 
@@ -91,8 +91,8 @@ class Quantity(NamedTuple):
         return abs(new - old) > self.share * abs(old) + self.absolute
 
 
-def _megabytes(value: float | None) -> str:
-    return MISSING if value is None else f"{megabytes(value)} MB"
+def _megabytes(value: float) -> str:
+    return f"{megabytes(value)} MB"
 
 
 _ON_DEVICE = {"rows": "rows", "state": "optimizer state", "index": "index", "staging": "staging"}
@@ -169,11 +169,12 @@ class Pair:
             for order, quantity in enumerate(QUANTITIES, start=4):
                 values = _values(quantity.field, before, after)
                 if quantity.differ(*values):
-                    yield order, f"{quantity.title} {' -> '.join(map(quantity.show, values))}"
+                    sides = (MISSING if value is None else quantity.show(value) for value in values)
+                    yield order, f"{quantity.title} {' -> '.join(sides)}"
         if self.unjudged is Unjudged.IS_THE_BASELINE and before.steps_per_s and after.steps_per_s:
             shift = 100 * (after.steps_per_s / before.steps_per_s - 1)
-            sides = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)}"
-            yield 99, f"it/s of the baseline {sides} ({shift:+.0f} %; no interval)"
+            paces = f"{amount(before.steps_per_s)} -> {amount(after.steps_per_s)}"
+            yield 99, f"it/s of the baseline {paces} ({shift:+.0f} %; no interval)"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,11 +167,6 @@ class PublishedRow(Model):
     memory: str
     source: str
 
-    @property
-    def hardware(self) -> str:
-        """The machine in one line."""
-        return f"{self.gpu}; {self.cpu}; {self.memory}"
-
 
 @cache
 def published_rows(workload: str) -> tuple[PublishedRow, ...]:

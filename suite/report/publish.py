@@ -180,7 +180,8 @@ def _published(row: PublishedRow) -> dict[str, Any]:
         **{name: getattr(row, name) for name in same},
         **{name: round(size * 2**30) for name, size in memory.items()},
         **{"kind": "published", "data": "real", "device": row.gpu, "host": row.cpu, "status": "published"},
-        **{"row": "published", "hardware": row.hardware, "size": f"{100 * row.cache_ratio:g} %"},
+        **{"row": "published", "size": f"{100 * row.cache_ratio:g} %"},
+        "hardware": f"{row.gpu}; {row.cpu}; {row.memory}",
         "printed": {
             **{name: f"{size:g}" for name, size in memory.items()},
             **{"auroc": str(row.auroc), "accuracy": str(row.accuracy), "steps_per_s": f"{row.steps_per_s:g}"},

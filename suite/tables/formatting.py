@@ -21,14 +21,14 @@ MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
-def gigabytes(value: int | None) -> str:
+def gigabytes(value: float) -> str:
     """Bytes in GB of 1e9."""
-    return amount(None if value is None else value / 1e9)
+    return amount(value / 1e9)
 
 
-def megabytes(value: float | None) -> str:
+def megabytes(value: float) -> str:
     """Bytes in MB of 1e6."""
-    return amount(None if value is None else value / 1e6)
+    return amount(value / 1e6)
 
 
 def amount(value: float | None, noise: float | None = None) -> str:
@@ -69,9 +69,9 @@ def relative(ratio: Estimate | None, noise: float | None = None) -> str:
     return f"{value} [{MISSING}]" if ratio.low is None else f"{value} [{low}, {high}]"
 
 
-def duration(seconds: float | None, noise: float | None = None) -> str:
+def duration(seconds: float, noise: float | None = None) -> str:
     """Seconds as `4.37s`, `49.2s`, `12m05s` or `1h40m`; the share `noise` as in `amount`."""
-    if seconds is None or not math.isfinite(seconds):
+    if not math.isfinite(seconds):
         return MISSING
     if noise and seconds >= 10:
         seconds = round(seconds, decimals(seconds, noise))
@@ -85,33 +85,31 @@ def duration(seconds: float | None, noise: float | None = None) -> str:
     return f"{hours}h{minutes:02d}m"
 
 
-def binary_bytes(value: int | None) -> str:
+def binary_bytes(value: int) -> str:
     """Bytes in the largest binary unit that they fill: 67,108,864 is `64 MiB`."""
-    return MISSING if value is None else ByteSize(value).human_readable(separator=" ").replace(".0 ", " ")
+    return ByteSize(value).human_readable(separator=" ").replace(".0 ", " ")
 
 
-def count(value: int | None) -> str:
+def count(value: int) -> str:
     """A whole number, every digit of it."""
-    return MISSING if value is None else f"{value:,}"
+    return f"{value:,}"
 
 
-def percent(value: float | None, decimals: int = 0) -> str:
+def percent(value: float, decimals: int = 0) -> str:
     """A share of 1 in per cent, with more decimals where it would be rounded to nothing or to all."""
-    while value is not None and 0 < value < 1 and round(100 * value, decimals) in (0, 100):
+    while 0 < value < 1 and round(100 * value, decimals) in (0, 100):
         decimals += 1
-    return MISSING if value is None else f"{100 * value:.{decimals}f} %"
+    return f"{100 * value:.{decimals}f} %"
 
 
-def score(value: float | None, digits: int = 3) -> str:
+def score(value: float, digits: int = 3) -> str:
     """AUROC or accuracy, by default to the digit that seeds and rounding leave; CSV has all."""
-    return MISSING if value is None else f"{value:.{digits}f}"
+    return f"{value:.{digits}f}"
 
 
-def score_within(mean: Estimate | None) -> str:
+def score_within(mean: Estimate) -> str:
     """A mean AUROC, or a difference of two, with its interval."""
-    if mean is None or mean.low is None:
-        return score(None if mean is None else mean.value)
-    return f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
+    return score(mean.value) if mean.low is None else f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
 
 
 def look(salt: str, *, svg_text: bool = False) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ UPDATE_GOLDEN=1 pytest tests/unit/suite/tables/test_comparison.py
 """
 
 import io
+import math
 import os
 from pathlib import Path
 
@@ -111,9 +112,9 @@ def test_terminal_of_any_width_shows_every_number_whole(width: int) -> None:
         (amount(None), "n/a"), (amount(float("nan")), "n/a"), (amount(0, 0.1), "0"), (amount(0.00123), "0.0012"),
         (amount(12345.6), "12,346"), (amount(42.129, 0.02), "42.1"), (amount(12345.6, 0.02), "12,300"),
         (amount(42.129, 0.0), "42.13"), (amount(0.04, 9.0), "0.04"),
-        (duration(None), "n/a"), (duration(4.367), "4.37s"), (duration(49.24, 0.3), "50s"),
+        (duration(math.inf), "n/a"), (duration(4.367), "4.37s"), (duration(49.24, 0.3), "50s"),
         (duration(59.97), "1m00s"), (duration(727, 0.02), "12m10s"), (duration(3599.7), "1h00m"),
-        (percent(None), "n/a"), (percent(0), "0 %"), (percent(1, 2), "100.00 %"), (percent(0.25), "25 %"),
+        (percent(0), "0 %"), (percent(1, 2), "100.00 %"), (percent(0.25), "25 %"),
         (percent(0.004), "0.4 %"), (percent(1.2607), "126 %"), (percent(0.99994, 2), "99.99 %"),
         (percent(0.999999, 2), "99.9999 %"), (percent(2e-6, 2), "0.0002 %"),
     ],
