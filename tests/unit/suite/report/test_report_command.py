@@ -3,7 +3,6 @@
 import base64
 import csv
 import hashlib
-import json
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -51,20 +50,13 @@ def test_a_run_becomes_tables_figures_and_a_page(tmp_path: Path) -> None:
 
 def test_files_that_are_no_records_are_named_and_the_rest_is_reported(tmp_path: Path) -> None:
     stored(tmp_path, [record("a", offloads=False)])
-    first = sorted((tmp_path / "records").iterdir())[0]
-    content = json.loads(first.read_text())
-    (tmp_path / "records" / "cut.json").write_text(first.read_text()[:500])
-    (tmp_path / "records" / "foreign.json").write_text('{"benchmarks": []}')
-    (tmp_path / "records" / "newer.json").write_text(json.dumps({**content, "schema_version": 99}))
+    (tmp_path / "records" / "newer.json").write_text('{"schema_version": 99}')
     (tmp_path / "simulate").mkdir()
     (tmp_path / "simulate" / "simulation.json").write_text('{"schema_version": 1}')
     result = report("--out", tmp_path)
     assert result.exit_code == 0
-    assert "left out" in result.stderr
+    assert f"warning: left out {tmp_path}/records/newer.json: has schema version 99" in result.stderr
     assert "simulation.json: is no simulation of this version" in result.stderr
-    for name in ("cut.json", "foreign.json", "newer.json"):
-        assert name in result.stderr
-    assert "schema version 99" in result.stderr
     assert (tmp_path / "index.html").is_file()
 
 
@@ -108,7 +100,6 @@ def test_nothing_to_report_is_said_with_what_to_do(prepare, arguments, message, 
 
 
 ROOT = Path(__file__).resolve().parents[4]
-NAMES = ["comparison", "paper"]
 
 
 def made(records: list[Record]) -> dict[str, Sheet]:
@@ -134,10 +125,9 @@ def row_of(sheet: Sheet, **values: object):
 
 
 def test_sheets_come_in_reading_order_and_the_empty_ones_not_at_all():
-    assert list(made(gpu_run())) == NAMES
-    assert list(made([])) == ["comparison"]
     failed = [record("a", status=Status.CRASHED, reason="boom", phase="build")]
-    assert list(made(failed)) == ["comparison", "paper"]
+    assert list(made(gpu_run())) == list(made(failed)) == ["comparison", "paper"]
+    assert list(made([])) == ["comparison"]
 
 
 def test_machines_never_share_a_table_and_no_two_headings_are_the_same():

@@ -96,9 +96,3 @@ def test_flipped_byte_never_raises(originals: list[Path], scratch: Path, data: s
     content = bytearray(path.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     check_beside_a_good_one(scratch, path.name, bytes(content))
-
-
-@FEW
-@given(content=st.binary(max_size=200))
-def test_bytes_that_are_no_record_are_a_problem(scratch: Path, content: bytes) -> None:
-    assert check_beside_a_good_one(scratch, "foreign.json", content)
