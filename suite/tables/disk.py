@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from suite.records.groups import IN_RAM, REFERENCE, RecordGroup, base_name, is_baseline
 from suite.records.record import Status
-from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS, hit_rate
+from suite.tables.columns import AUROC, PRIOR_KNOWLEDGE, STATUS, SYSTEM, hit_rate
 from suite.tables.formatting import amount, binary_bytes, count, gigabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
@@ -34,7 +34,7 @@ _NAMES: Final = (
         definition="all that a system may keep in memory for rows, the page cache of its files included; "
         f"{IN_RAM} keeps all rows in RAM, outside the budget: the line to reach.",
     ),
-    Column(words="system", name="system", text=True),
+    SYSTEM,
 )  # fmt: skip
 _BESIDE_RAM: Final = Column(
     words=f"vs {IN_RAM}", name="ratio", show=relative, noisy=True,
@@ -180,10 +180,8 @@ def disk_verdict(sweep: Sequence[RecordGroup]) -> str:
             for one in fit
             if one["budget"] == budget and one["system"] not in strayed and not one["row"].interrupted
         ]
-        # a rival only where nobody else is
-        others = [one for one in here if base_name(one["system"]) not in RIVALS] or here
-        if others:
-            best = max(others, key=lambda one: (one["ratio"].value if one["ratio"] else 0.0, one["samples_per_s"]))
+        if here:
+            best = max(here, key=lambda one: (one["ratio"].value if one["ratio"] else 0.0, one["samples_per_s"]))
             said.append(_at(best, told.get((budget, best["system"]), best)))
     if not said:
         said = [f"nothing can be said: no system beside {IN_RAM} ended ok and was timed"]

@@ -84,6 +84,13 @@ def test_the_verdict_names_budgets_share_of_ram_and_times_of_rivals():
     )
 
 
+def test_the_fastest_is_named_though_it_is_a_rival():
+    assert verdict_of(contest(ours=(0.3, 0.25))) == (
+        "At 1 GiB rocksdb_table trains at 0.50 [0.49, 0.51] of full_ram, and is 2.00 [2.00, 2.00] times as fast as "
+        "mapped_table in the embedding step alone."
+    )
+
+
 def test_noise_widens_what_is_said():
     noisy = on_drive("full_ram", 1.2, alone=1.0, offloads=False)  # its repeat is a fifth faster in the whole step
     said = verdict_of(noisy, [*on_drive(OURS, 0.95), *on_drive("mapped_table", 0.85)])
