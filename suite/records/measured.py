@@ -10,6 +10,8 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 """Steps, sizes and the like: others are divided by them."""
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Plausible = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+"""Seconds, or a pace: tables take logarithms of them, and exponentials of means and intervals of these."""
 Broken = tuple[tuple[str | int, ...], str]
 """A rule that is broken: the fields and indices that lead to the value, and what is wrong."""
 EVERY_FIELD: Final = {"every_field": True}
@@ -48,7 +50,7 @@ class Timing(Model):
     """The maker of batches, and when it makes them; see `suite.run.cell.feed`."""
     producers: int
     training_threads: int
-    alone_steps_per_s: float | None = None
+    alone_steps_per_s: Plausible | None = None
     """Pace of the last two thirds of training, with nobody beside it: the median over runs of steps. None: older."""
 
 
@@ -154,9 +156,9 @@ class DriveSpeed(Model):
     """Kind, such as `ext4`."""
     read_bytes: AtLeastOne
     """Size of every read."""
-    reads_per_s_depth_1: float
+    reads_per_s_depth_1: Plausible
     """One after the other."""
-    reads_per_s_depth_32: float
+    reads_per_s_depth_32: Plausible
     """32 at a time."""
     measured_by: str
     """`fio 3.36`, or the suite itself."""
@@ -224,8 +226,7 @@ class BeladyBound(Model):
     """Both ways."""
 
 
-_Second = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Times = Annotated[tuple[Annotated[tuple[_Second, ...], Field(min_length=1)], ...], Field(min_length=1)]
+Times = Annotated[tuple[Annotated[tuple[Plausible, ...], Field(min_length=1)], ...], Field(min_length=1)]
 """Seconds of every turn, by build."""
 
 

@@ -18,7 +18,6 @@ from suite.tables.verdict import listed, never, sentence, strays, widened
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """Common ways to keep rows on a drive; every system beside the baseline is compared with them."""
-FLOAT_BYTES: Final = 4
 
 
 class Step(StrEnum):
@@ -139,7 +138,7 @@ def _facts(sweep: Sequence[RecordGroup]) -> Iterator[str]:
     accounts = [one.memory.anatomy_bytes for runs in in_ram for one in trusted(runs)]
     size = max((sum(size for key, size in one.items() if key.endswith("/rows")) for one in accounts), default=0)
     if size:
-        yield f"{count(size // (FLOAT_BYTES * dim))} rows of {dim} floats, {gigabytes(size)} GB in all"
+        yield f"{count(size // (4 * dim))} rows of {dim} floats, {gigabytes(size)} GB in all"
     measured = [run.measurement for group in sweep for run in group.records if run.measurement is not None]
     drives = [one.drive for one in measured if one.drive is not None]
     if drives:

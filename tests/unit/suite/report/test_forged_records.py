@@ -51,7 +51,9 @@ def put(content, place, value):
 
 
 KINDS = ((Cell, "cell"), (Environment, "environment"))
-WHOLE = record("cache[policy=lfu]", least=optimum()).model_dump(mode="json")
+WHOLE = record("cache[policy=lfu]", least=optimum(), alone_steps_per_s=50.0, setting={"turns": 1}).model_dump(
+    mode="json"
+)
 PLACES = list(places(WHOLE))
 
 
@@ -74,7 +76,10 @@ def forge(root, content):
 @example(place=("measurement", "quality", "points", 1, "auroc"), value="Infinity")
 @example(place=("measurement", "quality", "points", 1, "auroc"), value=1e308)
 @example(place=("measurement", "traffic", "steps"), value=0)
+@example(place=("measurement", "timing", "alone_steps_per_s"), value=0)
 @example(place=("turns", "steps"), value=0)
+@example(place=("turns", "system_s", 0, 0), value=1e308)
+@example(place=("turns", "system_s", 0, 0), value=5e-324)
 @example(place=("cell", "batch_size"), value=0)
 @example(place=("optimum", "bytes_moved"), value=10**400)
 def test_strange_value_anywhere_is_shown_or_named(tmp_path_factory, place, value):
