@@ -91,7 +91,7 @@ class Runner:
             if todo or any(map(self._lack_turns, groups)):  # all cells of a run are on one device
                 locks.enter_context(one_run_on(device_name(self._cells[0].device)))
             self._remove_stale(display)
-            display.run_started(len(self._cells), len(self._cells) - len(todo))
+            display.run_started(len(self._cells), sum(self.state(cell) == "done" for cell in self._cells))
             try:
                 for cells in groups:
                     remaining = [cell for cell in cells if self._runs(cell)]
