@@ -1,6 +1,5 @@
 """Systems that misbehave, each in one way. None takes more than it says, or outlives a test by much."""
 
-import ctypes
 import errno
 import os
 import signal
@@ -60,22 +59,6 @@ class DiskFull(ReferenceSystem):
         raise RuntimeError("rows could not be written back") from full
 
 
-class Sleeps(ReferenceSystem):
-    """Never comes back, in silence."""
-
-    def forward(self, features):
-        time.sleep(LONGEST_S)
-        raise AssertionError("nobody stopped it")
-
-
-class HoldsTheInterpreter(ReferenceSystem):
-    """Never comes back, and lets no other thread of its process run."""
-
-    def forward(self, features):
-        ctypes.PyDLL(None).sleep(int(LONGEST_S))
-        raise AssertionError("nobody stopped it")
-
-
 class HangsUnlessCalm(ReferenceSystem):
     """Sleeps, with a child in a session of its own beside it; works where the environment says so."""
 
@@ -94,19 +77,6 @@ class Segfaults(ReferenceSystem):
     def forward(self, features):
         os.write(2, b"about to follow a bad pointer\n")
         os.kill(os.getpid(), signal.SIGSEGV)
-
-
-class LeavesAForkAndExits(ReferenceSystem):
-    """Exits, leaving a fork in a session of its own that holds every file descriptor open."""
-
-    def forward(self, features):
-        pid = os.fork()
-        if pid == 0:
-            os.setsid()
-            time.sleep(LONGEST_S)
-            os._exit(0)
-        tell(pid)
-        os._exit(3)
 
 
 class Noisy(ReferenceSystem):

@@ -32,8 +32,6 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 Device = Literal["auto", "cpu", "cuda"]
-TierName = Literal["memory", "disk"]
-"""Tiers of rows that are not on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,7 @@ def _group(participants: Sequence[Participant], isolation: Isolation) -> TimingG
         design //= math.gcd(design, cell.builds)
     turns = design * max(1, round(turns / design))
     group = TimingGroup(participants=tuple(participants), isolation=isolation, turns=turns, steps=steps)
-    stream = max(cell.steps, min(one.measurement.epoch_samples for one in participants) // cell.batch_size)
+    stream = participants[0].measurement.epoch_samples // cell.batch_size
     while group.stream_steps > stream and (group.turns > 1 or group.steps > 1):
         # a small dataset: fewer designs, then shorter turns, and at last a part of a design
         if group.turns <= design and group.steps > 1:

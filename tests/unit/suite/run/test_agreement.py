@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from suite.records.record import Check, Status, Verification
 from suite.run.agreement import compared, largest_difference, path_of, same_arithmetic
@@ -135,28 +133,6 @@ def test_rows_that_are_gone_or_damaged_are_noted_once_and_no_failure(tmp_path):
     assert [one.cell.system for one in after] == ["full_gpu", "freq_cache", "reference"]
     assert all(one.status is Status.OK and "its rows after training were not compared" in one.notes[0] for one in after)
     assert compared(after, tmp_path) == []
-
-
-@settings(max_examples=40)
-@given(place=st.integers(0, 10**6), by=st.integers(1, 255), end=st.booleans())
-def test_damage_anywhere_in_rows_is_a_difference_or_noted(whole, place, by, end):
-    out, records = whole
-    path = path_of(out, records[1].key)
-    content = bytearray(path.read_bytes())
-    place %= len(content)
-    damaged = content[:place] if end else content[:place] + bytes([content[place] ^ by]) + content[place + 1 :]
-    try:
-        path.write_bytes(damaged)
-        for record in compared(records, out):
-            assert record.notes or record.verification.checks[-1].name.startswith("rows after training")
-    finally:
-        path.write_bytes(content)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    out = tmp_path_factory.mktemp("whole")
-    return out, [kept(out, name, sample()) for name in ("full_gpu", "freq_cache")]
 
 
 def test_systems_that_are_not_exact_failed_or_alone_are_not_compared(tmp_path):
