@@ -68,7 +68,7 @@ def load(*, seconds: float) -> Diagnosis:
     """CPU time that other processes and other guests of the host take while this process waits."""
     watched = MachineMonitor(cuda=False)
     time.sleep(seconds)
-    conditions = watched.conditions(complete=True)
+    conditions = watched.conditions()
     taken, stolen = conditions.others_cpu_share or 0.0, conditions.stolen_cpu_share or 0.0
     seen = f"others take {taken:.0%} of {len(os.sched_getaffinity(0))} CPUs, a hypervisor {stolen:.1%}"
     if taken >= _OTHERS_WARNING:

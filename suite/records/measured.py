@@ -298,7 +298,7 @@ class Conditions(Model):
     start: MachineState
     end: MachineState
     others_cpu_share: float | None = None
-    """Share of the CPUs' time from start to end that other processes took, over the CPUs that the run may use. None: a
-    system failed, so our own time is not known, or the machine does not say."""
+    """Share of the CPUs' time from start to end that other processes took, over the CPUs that the run may use. None: an
+    older record in which a system failed."""
     stolen_cpu_share: float | None = None
     """Share of that time that a hypervisor gave to other guests."""

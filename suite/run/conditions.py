@@ -32,14 +32,14 @@ class MachineMonitor:
         """Seconds since construction."""
         return time.monotonic() - self._start
 
-    def conditions(self, *, complete: bool) -> Conditions:
-        """Conditions since construction; `complete`: all workers exited by themselves, so their CPU time is known."""
+    def conditions(self) -> Conditions:
+        """Conditions since construction."""
         passed = (after - before for after, before in zip(_cpu_times(), self._before, strict=True))
         available_s, busy_s, stolen_s, own_s = passed
         return Conditions(
             start=self._state,
             end=_machine_state(cuda=self._cuda),
-            others_cpu_share=min(1.0, max(0.0, busy_s - own_s) / available_s) if complete else None,
+            others_cpu_share=min(1.0, max(0.0, busy_s - own_s) / available_s),
             stolen_cpu_share=stolen_s / available_s,
         )
 
@@ -77,7 +77,7 @@ def _machine_state(*, cuda: bool) -> MachineState:
 def _cpu_times() -> tuple[float, float, float, float]:
     """Seconds so far: available on the CPUs that this process may use, busy, stolen, and its own and its workers'."""
     cpus, rows, own = os.sched_getaffinity(0), psutil.cpu_times(percpu=True), [os.times()]
-    for child in psutil.Process().children():  # the forkserver: workers that have exited count with it
+    for child in psutil.Process().children():  # the forkserver: workers that have ended in any way count with it
         with suppress(psutil.Error):
             own.append(child.cpu_times())
     watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows

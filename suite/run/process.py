@@ -71,10 +71,10 @@ def run_in_process(
 
 def not_started(error: OSError) -> CellResult:
     """Result of a cell, or of a timing group, whose process, log or directory could not be created."""
-    if is_disk_full(error):
-        reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
-        return CellResult(status=Status.OOM_DISK, reason=reason, phase="start")
-    return CellResult(status=Status.CRASHED, reason=f"could not be started: {error}", phase="start")
+    full = is_disk_full(error)
+    remedy = "; make room under --out and TMPDIR, or name other directories" if full else ""
+    status, reason = Status.OOM_DISK if full else Status.CRASHED, f"could not be started: {error}{remedy}"
+    return CellResult(status=status, reason=reason, phase="start")
 
 
 class WorkerProcess(AbstractContextManager["WorkerProcess"]):
@@ -147,20 +147,19 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             # waiting messages are read before limits are checked: this process may have been stopped meanwhile
             if not self._answers.poll() and (broken := self._broken_limit(limits, heard)):
                 return broken
-            # checked first: its last message is in the pipe by then. An orphan may hold the pipe open.
-            ended = self.wait() is not None
-            if self._answers.poll(0 if ended else _POLL_S):
+            if self._answers.poll(_POLL_S):
                 try:
                     message: Progress | Answer = self._answers.recv()
-                except (EOFError, OSError):  # it ended, perhaps in the middle of a message
+                except (
+                    EOFError,
+                    OSError,
+                ):  # it ended, perhaps in the middle of a message, and its orphans too
                     self.wait(_GRACE_S)  # it may still write a core dump or flush its log
                     return self._post_mortem()
                 if not isinstance(message, Progress):
                     return message
                 self.phase, heard = message.phase, time.monotonic()
                 on_progress(message)
-            elif ended:
-                return self._post_mortem()
 
     def _broken_limit(self, limits: Limits, heard: float) -> CellResult | None:
         now, status, used = time.monotonic(), Status.TIMEOUT, 0

@@ -30,7 +30,6 @@ from systems.contract import Counters, EmbeddingSystem, Verdict
 from systems.spec import row_bytes_of
 from workloads.batch import Split
 
-_BY_PRODUCERS, _BEFORE_THE_CLOCK = "by producers, during training", "by the training process, before the clock"
 _STEADY = 0.05
 """Largest change of misses per step, a share, of a cache that counts as warm."""
 _FEW_STEPS = 8
@@ -205,7 +204,7 @@ def measure(
         busy_between_steps=system.busy_between_steps,
         timing=Timing(
             data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
-            batches_made=_BY_PRODUCERS if producers else _BEFORE_THE_CLOCK,
+            batches_made="by producers, during training" if producers else "by the training process, before the clock",
             producers=producers,
             training_threads=torch.get_num_threads(),
             alone_steps_per_s=statistics.median(paces[len(paces) // 3 :]),
@@ -309,10 +308,9 @@ def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path
         with suppress(OSError, ValueError):  # there is none, or it is damaged
             return BeladyBound.model_validate_json(kept.read_bytes())
     gc.collect()  # frees the rows of a system in a reference cycle
-    first = cell.steps - cell.counted_steps
     try:
         trace = WorkloadTrace(setup.workload, prefix=cell.frequency_prefix)
-        setting = Setting(trace=trace, span=Span(counted_from=first, stop=cell.steps), slots=slots)
+        setting = Setting(trace=trace, span=Span(counted_from=cell.train_steps, stop=cell.steps), slots=slots)
         belady = registry.Variant("belady", (("bypass", "on" if bypasses else "off"),))
         model = models.build(belady, setting)
         tally = replay(model, on_batches=lambda _: reporter.beat())
@@ -323,7 +321,7 @@ def optimum_of(setup: CellSetup, slots: int, reporter: Reporter, *, folder: Path
     found = BeladyBound(
         slots=slots,
         bypasses=bypasses,
-        first_step=first,
+        first_step=cell.train_steps,
         steps=tally.batches,
         unique_misses=tally.unique_misses,
         bytes_moved=sum(model.bytes_moved(tally, row)),

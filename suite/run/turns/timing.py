@@ -93,7 +93,7 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
             result = time_group(group, limits=limits, log=path, on_progress=display.progress)
         except OSError as error:  # a full disk under the log, or no process
             result = GroupTimes(failed=dict.fromkeys((one.name for one in group.participants), not_started(error)))
-        seen = monitor.conditions(complete=not result.failed)
+        seen = monitor.conditions()
         around = {"conditions": seen, "disturbed": interference(seen, wall_s=monitor.wall_s)}
         for system, times in times_of(group, result, identity=uuid.uuid4().hex[:16]).items():
             if system not in found or isinstance(times, CellResult):  # the baseline may be in several groups

@@ -51,7 +51,7 @@ def expect(finding, level, words):
 def test_load_of_others_spoils_figures(monkeypatch, taken, stolen, level, words):
     idle = MachineState()
     seen = Conditions(start=idle, end=idle, others_cpu_share=taken, stolen_cpu_share=stolen)
-    monkeypatch.setattr(doctor, "MachineMonitor", lambda *, cuda: SimpleNamespace(conditions=lambda *, complete: seen))
+    monkeypatch.setattr(doctor, "MachineMonitor", lambda *, cuda: SimpleNamespace(conditions=lambda: seen))
     expect(load(seconds=0), level, words)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,11 +34,7 @@ def run(tmp_path, monkeypatch):
             timeout_s=timeout_s,
         )
         records = runner.run(display)
-        return type(
-            "Ran",
-            (),
-            {"workers": workers, "display": display, "records": records, "code": runner.exit_code, "it": runner},
-        )
+        return SimpleNamespace(workers=workers, display=display, records=records, code=runner.exit_code, out=tmp_path)
 
     return go
 

@@ -46,15 +46,9 @@ def machine(monkeypatch):
 def test_time_of_the_run_and_its_cell_is_not_that_of_others(machine):
     watch = MachineMonitor(cuda=False)
     machine.passes(10, own=1, children=15, others=3, stolen=0.4)
-    seen = watch.conditions(complete=True)
+    seen = watch.conditions()
     assert seen.others_cpu_share == pytest.approx(3 / 20)
     assert seen.stolen_cpu_share == pytest.approx(0.02)
-
-
-def test_of_a_killed_cell_the_share_of_others_is_not_known(machine):
-    watch = MachineMonitor(cuda=False)
-    machine.passes(10, children=15)
-    assert watch.conditions(complete=False).others_cpu_share is None
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_newest_record_is_the_one_written_last_although_the_clock_stepped_back(r
     one = CELLS[:1]
     for code in ("first", "second", "third"):
         ran = run(cells=one, where=environment(gpu=False, code=code))
-    found = RecordStore(ran.it._out).load_all()[0]
+    found = RecordStore(ran.out).load_all()[0]
     assert [record.environment.code for record in sorted(found, key=lambda record: record.order)] == [
         "first", "second", "third",
     ]  # fmt: skip
