@@ -22,7 +22,7 @@ from suite.run.agreement import SampledRows
 from suite.run.cell.feed import open_feed, open_workload, producers_for, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget, return_freed_memory
 from suite.run.cell.setup import CellSetup
-from suite.run.cell.training import TOGETHER, StepsRun, Trainer, fixed_order, multiply_in
+from suite.run.cell.training import TOGETHER, OnStep, StepsRun, Trainer, fixed_order, multiply_in
 from suite.run.cell.verify import verify
 from suite.run.worker import CODE, CellResult, Reporter, RunCell
 from systems import registry
@@ -150,16 +150,17 @@ def measure(
     runs: list[StepsRun] = []
     paces: list[float] = []
     halves: list[Counters] = []
+
+    def beats(before: int, steps: int) -> OnStep:
+        return lambda step: reporter.beat(before + step, steps)
+
     reporter.phase("train")
     for done in range(0, cell.train_steps, TOGETHER):
         steps = min(TOGETHER, cell.train_steps - done)
         lead = min(LEAD_STEPS, steps - 1)
-
-        def beat(step: int, before: int = done + lead) -> None:
-            reporter.beat(before + step, cell.train_steps)
-
+        on_step = beats(done + lead, cell.train_steps)
         with fixed_order(system.spec.device) if done == 0 else nullcontext():  # early rows are compared
-            runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=beat, on_scores=meter))
+            runs.append(trainer.run(steps - lead, lead_steps=lead, on_step=on_step, on_scores=meter))
         paces.append((steps - lead) / runs[-1].duration_s)
         if done == 0 and sample is not None:
             sample.read("early")
@@ -174,11 +175,12 @@ def measure(
     reporter.phase("count")
     system.count_traffic(cell.counts)
     system.reset_counters()
+    half = cell.counted_steps - cell.counted_steps // 2
     with while_counting or nullcontext():
-        for steps in filter(None, (cell.counted_steps - cell.counted_steps // 2, cell.counted_steps // 2)):
-            runs.append(trainer.run(steps, on_scores=meter))
+        for done in range(0, cell.counted_steps, half):
+            steps = min(half, cell.counted_steps - done)
+            runs.append(trainer.run(steps, on_step=beats(done, cell.counted_steps), on_scores=meter))
             halves.append(system.counters())
-            reporter.beat(cell.counted_steps, cell.counted_steps)
     traffic = _traffic(system, cell.counted_steps) if cell.counts else None
     if cell.counts and (change := _change_of_misses(halves)) is not None and abs(change) > _STEADY:
         reporter.notes.append(
