@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -37,14 +36,6 @@ if __name__ == "__main__":
 """
 
 
-class Training(NamedTuple):
-    """A run whose worker trains a system that keeps rows on a drive."""
-
-    run: subprocess.Popen[str]
-    worker: int
-    group: Path
-
-
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "temporary"
@@ -55,7 +46,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
+def training(temporary: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """A run whose worker trains a system that keeps rows on a drive; the worker, and its memory control group."""
     needs_memory_groups()
     log = tmp_path / "worker.log"
     run = subprocess.Popen([sys.executable, "-c", RUN, str(log)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -68,7 +60,7 @@ def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
     assert run.poll() is None, log.read_text()
     assert group.is_dir()
     assert row_files(temporary)
-    yield Training(run, worker, group)
+    yield run, worker, group
     run.kill()
     run.communicate()
 
@@ -78,15 +70,16 @@ def row_files(temporary: Path) -> list[Path]:
 
 
 def test_next_run_removes_files_and_group_of_a_run_that_was_killed_with_its_worker(
-    training: Training, temporary: Path
+    training: tuple[subprocess.Popen[str], int, Path], temporary: Path
 ) -> None:
+    run, worker, group = training
     assert locks.remove_stale() == []
     memory_group.remove_stale_groups()
-    assert training.group.is_dir()
-    os.kill(training.worker, signal.SIGSTOP)  # else it hears of its parent's end and ends itself
-    os.kill(training.run.pid, signal.SIGKILL)
-    os.kill(training.worker, signal.SIGKILL)
-    training.run.wait()
+    assert group.is_dir()
+    os.kill(worker, signal.SIGSTOP)  # else it hears of its parent's end and ends itself
+    os.kill(run.pid, signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
+    run.wait()
     removals: list[Path] = []
 
     def removed_some() -> bool:
@@ -97,18 +90,19 @@ def test_next_run_removes_files_and_group_of_a_run_that_was_killed_with_its_work
     (removed,) = removals
     assert removed.parent.parent == temporary
     # unless a run of another test, beside this one, was first
-    wait_until(lambda: bool(memory_group.remove_stale_groups()) or not training.group.exists())
-    wait_until(lambda: not training.group.exists())
+    wait_until(lambda: bool(memory_group.remove_stale_groups()) or not group.exists())
+    wait_until(lambda: not group.exists())
     assert list(removed.parent.iterdir()) == []
 
 
 def test_worker_that_was_killed_alone_leaves_nothing_even_before_the_next_run(
-    training: Training, temporary: Path
+    training: tuple[subprocess.Popen[str], int, Path], temporary: Path
 ) -> None:
-    os.kill(training.worker, signal.SIGKILL)
-    said, _ = training.run.communicate(timeout=SOON_S)
+    run, worker, group = training
+    os.kill(worker, signal.SIGKILL)
+    said, _ = run.communicate(timeout=SOON_S)
     assert said.split()[-1] in ("crashed", "oom_host")  # the kernel may have killed another just then
-    assert training.run.returncode == 0
-    assert not training.group.exists()
+    assert run.returncode == 0
+    assert not group.exists()
     assert locks.remove_stale() == []
     assert [path for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"] == []
