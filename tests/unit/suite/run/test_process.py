@@ -172,10 +172,13 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
-    run = worker(DONE)
-    assert run().status is Status.OK
-    Forkserver.kept.process.kill()
+def test_process_that_forks_workers_is_replaced_when_it_was_killed_and_its_worker_goes_on(worker):
+    run = worker(f"""
+        send(Progress(phase="train"))
+        time.sleep(0.5)
+        {DONE}
+    """)
+    assert run(on_progress=lambda _: Forkserver.kept.process.kill()).status is Status.OK
     assert run().status is Status.OK
 
 
