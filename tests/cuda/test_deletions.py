@@ -33,7 +33,7 @@ class Deletion(NamedTuple):
 
 
 ROOM, LOOKED_UP, COPIED = "room_in_staging and host", "only_looked_up and host", "copied_ahead"
-HOME, LARGER, UVM_AHEAD = "home", "larger and exchanged", "fbgemm_prefetches"
+HOME, LARGER, UVM_AHEAD = "home", "larger and exchanged", "read_ahead"
 DELETIONS = (
     Deletion("what arrives is used before it is there", ROOM, STAGING, "compute.wait_event(self.event)"),
     Deletion("what arrives is given back while it is used", LOOKED_UP, STAGING, "self.whole.record_stream(compute)"),
@@ -60,7 +60,7 @@ DELETIONS = (
     Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "sending.wait()"),
     Deletion("fbgemm reads a batch before it arrives", UVM_AHEAD, UVM, "self._reading.wait_event(arrived)"),
     Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(self._reading)"),
-    Deletion("fbgemm looks up before it has filled", UVM_AHEAD, UVM, "torch.cuda.current_stream().wait_event(arrived)"),
+    Deletion("fbgemm looks up before it has filled", UVM_AHEAD, UVM, "torch.cuda.current_stream().wait_event(ready)"),
     Deletion("a batch is trained before it arrives", COPIED, DELIVERY, "compute.wait_event(copied)"),
     Deletion("a batch is given back while it is trained", COPIED, DELIVERY, "part.record_stream(compute)"),
 )
