@@ -18,7 +18,6 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
-from systems.answers import knowledge
 from systems.fbgemm.tbe import TBE, WAYS, count_updates_alone, optimizer_options
 from systems.fbgemm.uvm import UVM, UVMCaching, cache_sets
 from systems.spec import SystemSpec
@@ -34,20 +33,18 @@ class TorchrecUVM(UVM):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        ahead = self.pipelined and spec.device.type == "cuda"
-        self._distributing = torch.cuda.Stream() if ahead else None
         _ensure_process_group(spec.device)
         collection = EmbeddingBagCollection(tables=list(spec.tables), device=torch.device("meta"))
         sharder = EmbeddingBagCollectionSharder(fused_params=self.fused_parameters())
         parallel = DistributedModelParallel(
-            Holder(collection),
+            nn.Sequential(collection),  # torchrec shards the children of the module that it is given
             device=spec.device,
-            plan=ShardingPlan({"collection": self.plan(collection, sharder)}),
+            plan=ShardingPlan({"0": self.plan(collection, sharder)}),
             sharders=[sharder],
             init_data_parallel=False,
         )
-        # Tuples hide the modules from `parameters()`: the update is fused, a dense optimizer must not see the rows.
-        self._parallel, self._sharded = (parallel,), (parallel.module.collection,)
+        # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
+        self._sharded: tuple[Any] = (parallel.module[0],)
         self._hold({table.name: (tbe, index) for table, tbe, index in tables_in(self._sharded[0])})
         for tbe in self.tbes:
             count_updates_alone(tbe)
@@ -56,14 +53,8 @@ class TorchrecUVM(UVM):
         self, collection: EmbeddingBagCollection, sharder: EmbeddingBagCollectionSharder
     ) -> EmbeddingModuleShardingPlan:
         """Sharding plan: every table on rank 0 with `kernel`."""
-        return construct_module_sharding_plan(
-            collection,
-            {table.name: table_wise(rank=0, compute_kernel=self.kernel.value) for table in self.spec.tables},
-            sharder=sharder,
-            local_size=1,
-            world_size=1,
-            device_type=self.spec.device.type,
-        )
+        how = {name: table_wise(rank=0, compute_kernel=self.kernel.value) for name in self.tables}
+        return construct_module_sharding_plan(collection, how, sharder=sharder, device_type=self.spec.device.type)
 
     def fused_parameters(self) -> dict[str, Any]:
         """Arguments that torchrec passes on to the TBE's constructor; unknown names pass through."""
@@ -74,51 +65,20 @@ class TorchrecUVM(UVM):
             "stochastic_rounding": False,
         }
 
-    @property
-    def look_ahead(self) -> int:
-        return 0 if self._distributing is None else 1
-
-    @property
-    def prior_knowledge(self) -> str:
-        return knowledge()  # a batch that is distributed ahead changes no row's place
-
-    def prefetch(self, features: KeyedJaggedTensor) -> None:
-        if self._distributing is not None:
-            self.prefetch_behind(features, torch.cuda.current_stream().record_event())
-
-    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
-        if self._distributing is None:
-            return
-        self._distributing.wait_event(arrived)
-        with self._distributing:
-            read = self._read(features)
-        for tensors in read:
-            tensors.record_stream(torch.cuda.current_stream())
-        self._announced.append((features, read, self._distributing.record_event()))
-
     def _read(self, features: KeyedJaggedTensor) -> tuple[KeyedJaggedTensor, Any, Any]:
         """A batch in one order of features, the context of its input distribution, and what comes of that."""
+        # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
         (ordered,) = self._groups.split(features)
-        if self._counts_ahead:
+        if self._side is not None:
             self._counter.observe(ordered)
         context = self._sharded[0].create_context()
         return ordered, context, self._sharded[0].input_dist(context, ordered).wait().wait()
 
-    @property
-    def _counts_ahead(self) -> bool:
-        """Whether a batch is counted when it is announced, not at its lookup."""
-        return False
-
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        if self._announced:
-            ordered, context, distributed = self._take(features)
-            if not self._counts_ahead:
-                self._counter.observe(ordered)
-            return self._in_table_order(self._sharded[0].compute_and_output_dist(context, distributed).wait())
-        # torchrec applies the key order of the first batch to all later ones, so every batch is reordered to one order
-        (ordered,) = self._groups.split(features)
-        self._counter.observe(ordered)
-        return self._in_table_order(self._parallel[0](ordered).wait())
+        ordered, context, distributed = self._take(features) if self._announced else self._read(features)
+        if self._side is None:
+            self._counter.observe(ordered)
+        return self._in_table_order(self._sharded[0].compute_and_output_dist(context, distributed).wait())
 
     def _in_table_order(self, pooled: KeyedTensor) -> KeyedTensor:
         names = self._groups.names
@@ -146,30 +106,12 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec) / self.spec.rows),
         }
 
-    @property
-    def _counts_ahead(self) -> bool:
-        return self._side is not None  # fbgemm counts while it fills
-
     def _fill(self, read: tuple[KeyedJaggedTensor, Any, Any], compute: torch.cuda.Stream) -> None:
         _, context, distributed = read
-        for tensors in read:
-            tensors.record_stream(torch.cuda.current_stream())
-            tensors.record_stream(compute)
         self._sharded[0].prefetch(distributed, forward_stream=compute, ctx=context)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         return self._released(super().forward(features))
-
-
-class Holder(nn.Module):
-    """A parent for the collection: torchrec shards the children of the module it is given."""
-
-    def __init__(self, collection: EmbeddingBagCollection) -> None:
-        super().__init__()
-        self.collection = collection
-
-    def forward(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - once sharded, an awaitable of a KeyedTensor
-        return self.collection(features)
 
 
 def _ensure_process_group(device: torch.device) -> None:

@@ -24,16 +24,65 @@ MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
 
 
-class ReadAhead(TBEHolder):
-    """Keeps what was prepared for announced batches, until they are looked up."""
+class UVM(TBEHolder):
+    """Base of the UVM systems, by itself of those without a cache. Must be the first base class, as `UVMCaching` must.
+
+    Announced batches are read ahead on the `_reading` stream, if there is one.
+    """
+
+    variants = {"memory": MEMORY}
+
+    pipelined = False
+    """Whether batches are read ahead on a CUDA device, also where no cache is filled for them."""
+
+    _side: torch.cuda.Stream | None = None
+    """Stream on which a cache is filled ahead. With one, an announced batch is counted at once, as fbgemm counts it."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
+        ahead = self.pipelined or spec.parameters.get("prefetch") == "on"
+        self._reading = torch.cuda.Stream() if ahead and spec.device.type == "cuda" else None
         self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
 
-    def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
-        """Prepare a coming batch for its lookup, on a stream that waits for the batch's copy only."""
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return uvm_required_bytes(spec)
+
+    @property
+    def look_ahead(self) -> int:
+        return 0 if self._reading is None else 1
+
+    @property
+    def prior_knowledge(self) -> str:
+        return knowledge()  # a batch that is only read ahead changes no row's place
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        if self._reading is not None:
+            self.prefetch_behind(features, torch.cuda.current_stream().record_event())
+
+    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
+        """Read a batch on the `_reading` stream, which waits for the batch's copy only.
+
+        torchrec copies numbers there from pageable memory, and the host waits for them. On the compute stream the host
+        would wait for the previous step.
+        """
+        if self._reading is None:
+            return
+        self._reading.wait_event(arrived)
+        with self._reading:
+            read = self._read(features)
+        for part in read:
+            part.record_stream(torch.cuda.current_stream())
+        ready = self._ready_on(read, self._reading).record_event()
+        self._announced.append((features, read, ready))
+
+    def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own parts of a batch
+        """Prepare a coming batch for its lookup. Runs on the `_reading` stream."""
         raise NotImplementedError
+
+    def _ready_on(self, read: Any, reading: torch.cuda.Stream) -> torch.cuda.Stream:  # noqa: ANN401
+        """Stream that has all the work for which a lookup of `read`, the result of `_read`, waits."""
+        return reading
 
     def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401
         """What was prepared for the oldest announced batch; the current stream waits until it is ready.
@@ -48,31 +97,20 @@ class ReadAhead(TBEHolder):
         torch.cuda.current_stream().wait_event(ready)
         return prepared
 
-
-class UVM(ReadAhead):
-    """Base of both UVM systems without a cache. Must be the first base class, as `UVMCaching` must."""
-
-    variants = {"memory": MEMORY}
-
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return uvm_required_bytes(spec)
-
     def counters(self) -> Counters:
         on_cuda = self.spec.device.type == "cuda"
         return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.counters()
 
 
-class UVMCaching(ReadAhead):
-    """Base of both caching UVM systems: fbgemm's cache, filled ahead on streams of its own with `prefetch=on`."""
+class UVMCaching(UVM):
+    """Base of both caching UVM systems: fbgemm's cache, filled ahead on a stream of its own with `prefetch=on`."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
-        self._reading = torch.cuda.Stream() if prefetches else None
-        self._side = torch.cuda.Stream() if prefetches else None
+        if self._reading is not None and spec.parameters["prefetch"] == "on":
+            self._side = torch.cuda.Stream()
         self.count_traffic(False)
 
     @classmethod
@@ -84,10 +122,6 @@ class UVMCaching(ReadAhead):
         if spec.parameters["prefetch"] == "on" and spec.parameters["policy"] != "lru":
             yield "fbgemm prefetches with policy=lru only"
         yield from super().refusals(spec)
-
-    @property
-    def look_ahead(self) -> int:
-        return super().look_ahead if self._side is None else 1
 
     @property
     def slots(self) -> int:
@@ -113,41 +147,28 @@ class UVMCaching(ReadAhead):
 
     @abstractmethod
     def _fill(self, read: Any, compute: torch.cuda.Stream) -> None:  # noqa: ANN401
-        """Fill the cache for the result of `_read`. Runs on the `_side` stream.
+        """Fill the cache for the result of `_read`. Runs on the `_side` stream."""
 
-        Tensors of `_read` must be recorded for this stream and for the compute stream, with `record_stream`.
+    def _ready_on(self, read: Any, reading: torch.cuda.Stream) -> torch.cuda.Stream:  # noqa: ANN401
+        """Fill the cache for a batch on the `_side` stream, if there is one.
+
+        A forward waits for its own batch's fill only, and overlaps with the fill of the next batch. The backward of
+        fbgemm's TBE waits for all fills. TBEs count here, never in a lookup: if the statistics show no conflict, a
+        lookup reads every row from the cache, but after a prefetch they are those of the next batch.
         """
-
-    def prefetch(self, features: KeyedJaggedTensor) -> None:
         if self._side is None:
-            super().prefetch(features)
-        else:
-            self.prefetch_behind(features, torch.cuda.current_stream().record_event())
-
-    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
-        """Fill the cache for a batch on the `_side` stream.
-
-        `_read` runs before that on the `_reading` stream, which waits for the batch's copy only: torchrec copies
-        numbers there from pageable memory, and the host waits for them. On the compute stream the host would wait for
-        the previous step. A forward waits for its own batch's fill only, and overlaps with the fill of the next batch.
-        The backward of fbgemm's TBE waits for all fills. TBEs count here, never in a lookup: if the statistics show no
-        conflict, a lookup reads every row from the cache, but after a prefetch they are those of the next batch.
-        """
-        if self._side is None or self._reading is None:
-            super().prefetch_behind(features, arrived)
-            return
+            return reading
         compute = torch.cuda.current_stream()
-        self._reading.wait_event(arrived)
-        with self._reading:
-            read = self._read(features)
-        self._side.wait_stream(self._reading)
+        self._side.wait_stream(reading)
         if not self._announced:  # else fbgemm's hook lets it wait for the tables' last backward, and for no more
             self._side.wait_stream(compute)
         set_tbe_counting(self.tbes, enabled=self._counter.enabled)
+        for part in read:
+            part.record_stream(self._side)
         with self._side:
             self._fill(read, compute)
         set_tbe_counting(self.tbes, enabled=False)
-        self._announced.append((features, read, self._side.record_event()))
+        return self._side
 
     def _released(self, pooled: KeyedTensor) -> KeyedTensor:
         """Unlock the cache lines of a lookup without backward: else they could never be evicted again."""
@@ -226,9 +247,6 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
         return self._inputs(features)  # counts the batch; fbgemm counts while it fills
 
     def _fill(self, read: Lookup, compute: torch.cuda.Stream) -> None:
-        for tensor in read:
-            tensor.record_stream(torch.cuda.current_stream())
-            tensor.record_stream(compute)
         (tbe,) = self.tbes
         tbe.prefetch(*read, forward_stream=compute)
 

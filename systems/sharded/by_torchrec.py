@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torchrec import EmbeddingBagCollection, KeyedJaggedTensor
 from torchrec.distributed.comm import get_local_size
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
@@ -20,7 +20,7 @@ from systems.contract import Counters, Rows, SystemSpec, Tier
 from systems.fbgemm.tbe import TBE, load_tbe_rows, read_tbe_rows
 from systems.fbgemm.tbe_system import FullGPU
 from systems.sharded.placement import Shard, ShardedSystem, place
-from systems.torchrec_uvm import Holder, TorchrecUVM, TorchrecUVMCaching, tables_in
+from systems.torchrec_uvm import TorchrecUVM, TorchrecUVMCaching, tables_in
 from systems.unique_counter import UniqueCounter
 
 
@@ -106,8 +106,8 @@ class ShardedTorchrecUVMCaching(TorchrecSharded, TorchrecUVMCaching):
             constraints={table.name: constraint for table in self.spec.tables},
             debug=False,
         )
-        plan = planner.collective_plan(Holder(collection), [sharder], dist.group.WORLD)
-        return plan.plan["collection"]
+        plan = planner.collective_plan(nn.Sequential(collection), [sharder], dist.group.WORLD)
+        return plan.plan["0"]
 
 
 class _Received(UniqueCounter):

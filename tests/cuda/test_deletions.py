@@ -59,7 +59,7 @@ DELETIONS = (
     Deletion("numbers are given back while they go home", HOME, STAGING, "rows.record_stream(stream)"),
     Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "sending.wait()"),
     Deletion("fbgemm reads a batch before it arrives", UVM_AHEAD, UVM, "self._reading.wait_event(arrived)"),
-    Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(self._reading)"),
+    Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(reading)"),
     Deletion("fbgemm looks up before it has filled", UVM_AHEAD, UVM, "torch.cuda.current_stream().wait_event(ready)"),
     Deletion("a batch is trained before it arrives", COPIED, DELIVERY, "compute.wait_event(copied)"),
     Deletion("a batch is given back while it is trained", COPIED, DELIVERY, "part.record_stream(compute)"),
