@@ -60,7 +60,7 @@ class TorchrecUVM(UVM):
         """Arguments that torchrec passes on to the TBE's constructor; unknown names pass through."""
         return {
             **optimizer_options(self.spec.optimizer),
-            "uvm_host_mapped": self.spec.parameters.get("memory") == "host_mapped",
+            **self.cache_options(),
             "bounds_check_mode": BoundsCheckMode.FATAL,
             "stochastic_rounding": False,
         }
@@ -99,10 +99,9 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
 
     def fused_parameters(self) -> dict[str, Any]:
+        # torchrec takes a load factor: this one gives `cache_sets` sets after fbgemm's own rounding
         return {
             **super().fused_parameters(),
-            **self.caching_options(),
-            # torchrec takes a load factor: this one gives `cache_sets` sets after fbgemm's own rounding
             "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec) / self.spec.rows),
         }
 

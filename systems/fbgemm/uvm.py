@@ -48,6 +48,9 @@ class UVM(TBEHolder):
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         return uvm_required_bytes(spec)
 
+    def cache_options(self) -> dict[str, Any]:
+        return {"uvm_host_mapped": self.spec.parameters.get("memory") == "host_mapped"}
+
     @property
     def look_ahead(self) -> int:
         return 0 if self._reading is None else 1
@@ -133,11 +136,10 @@ class UVMCaching(UVM):
         ahead = 0 if self._side is None else 1
         return knowledge("the past", look_ahead=ahead) if self.slots else super().prior_knowledge
 
-    def caching_options(self) -> dict[str, Any]:
-        """Arguments of a TBE with fbgemm's cache, its size excepted."""
+    def cache_options(self) -> dict[str, Any]:
         policy = self.spec.parameters["policy"]
         return {
-            "uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped",
+            **super().cache_options(),
             "cache_algorithm": POLICIES[policy],
             "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
             "gather_uvm_cache_stats": policy == "lru",
@@ -227,9 +229,6 @@ class FbgemmUVM(UVM, TBESystem):
     same_on_host = "full_gpu"
     location = EmbeddingLocation.MANAGED
 
-    def cache_options(self) -> dict[str, Any]:
-        return {"uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped"}
-
 
 class FbgemmUVMCaching(UVMCaching, TBESystem):
     """All rows in host memory, those used last (or most) in fbgemm's cache: for tables larger than GPU memory.
@@ -241,7 +240,7 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
     location = EmbeddingLocation.MANAGED_CACHING
 
     def cache_options(self) -> dict[str, Any]:
-        return {**self.caching_options(), "cache_sets": cache_sets(self.spec)}
+        return {**super().cache_options(), "cache_sets": cache_sets(self.spec)}
 
     def _read(self, features: KeyedJaggedTensor) -> Lookup:
         return self._inputs(features)  # counts the batch; fbgemm counts while it fills

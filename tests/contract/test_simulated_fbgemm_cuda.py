@@ -139,9 +139,9 @@ def test_lfu_has_the_conflict_misses_that_fbgemm_counts(
     ratio: float, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a run of its own, built to count these: the miss counter's lookups would be counted here too."""
-    options = FbgemmUVMCaching.caching_options
+    options = FbgemmUVMCaching.cache_options
     counting = {"gather_uvm_cache_stats": True}
-    monkeypatch.setattr(FbgemmUVMCaching, "caching_options", lambda system: options(system) | counting)
+    monkeypatch.setattr(FbgemmUVMCaching, "cache_options", lambda system: options(system) | counting)
     _, tbe = real("lfu", "off", ratio, device, counted=False)
     _, tally = simulated("lfu", "off", ratio)
     assert tbe.uvm_cache_stats.tolist() == [0, 0, 0, 0, 0, tally.details["conflict_lookups"]]
