@@ -184,12 +184,8 @@ class ConcatenatedRows:
             RuntimeError: an id is outside its table, where it would be a row of another; on CUDA a device assertion.
         """
         ids = batch.values().long()
-        if ids.is_cuda:
-            feature = feature_of_ids(batch)
-            start, rows = (span.index_select(0, feature) for span in self.spans)
-        else:
-            counts = torch.tensor(batch.length_per_key())
-            start, rows = (span.repeat_interleave(counts) for span in self.spans)
+        feature = feature_of_ids(batch)
+        start, rows = (span.index_select(0, feature) for span in self.spans)
         torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
         found: Tensor = ids + start
         return found
