@@ -14,13 +14,11 @@ from scenes import (
     on_its_side,
     optimizer,
     ragged,
-    repeatable,
     runnable,
     snapshot,
     spec_of,
     started,
     table,
-    train,
     trained,
 )
 from torch import Tensor, nn
@@ -75,17 +73,11 @@ def test_half_rows_are_rounded_when_loaded_and_read_and_pooled_in_fp32(variant: 
 
 @pytest.mark.parametrize("variant", CACHES)
 def test_half_rows_are_saved_as_such_and_loaded_into_tables_of_both_types(variant: str, device: torch.device) -> None:
-    steady, resumed = trained(variant, device, tables=MIXED), started(variant, device, tables=MIXED)
+    steady = trained(variant, device, tables=MIXED)
     saved = steady.state_dict()
     kept = {name: saved[f"embedding_bags.{name}.weight"].dtype for name in steady.tables}
     assert kept == {t.name: torch.float16 if t.name in HALF else torch.float32 for t in MIXED}
     assert all(value.dtype == torch.float32 for key, value in saved.items() if "sum" in key)
-    resumed.load_state_dict(saved)
-    assert_same(snapshot(resumed), snapshot(steady))
-    for system in (steady, resumed):
-        for seed in range(10, 13):
-            train(system, ragged(seed, MIXED), seed)
-    assert_same(snapshot(resumed), snapshot(steady), within=10 * repeatable(device))
     single = started(variant, device, tables=SINGLE, seed=5)
     fine = snapshot(single)
     single.load_state_dict(steady.state_dict())
