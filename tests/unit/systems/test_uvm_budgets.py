@@ -69,5 +69,6 @@ def test_load_factor_that_torchrec_is_given_makes_the_sets_that_fbgemm_is_given(
     least = uvm_required_bytes(spec(wide, **LRU), caching=True)[Tier.DEVICE]
     given = spec(wide, total_bytes=least + (sets - 1) * 32 * LRU_SLOT, **LRU)
     assert cache_sets(given) == wanted
-    load_factor = min(1.0, 32 * cache_sets(given) / given.rows)
-    assert (int(rows * load_factor) + 31) // 32 == wanted
+    system = TorchrecUVMCaching.__new__(TorchrecUVMCaching)  # not built: its rows would take memory
+    system.spec = given
+    assert (int(rows * system.fused_parameters()["cache_load_factor"]) + 31) // 32 == wanted
