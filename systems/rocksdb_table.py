@@ -136,19 +136,17 @@ class RocksDBStore:
                 moved.set_move_files(True)
                 self._rocksdb.ingest_external_file([self._loaded], moved)
 
-    def read(self, numbers: Int64s, size: int, take: Callable[[slice, Bytes], None]) -> None:
-        """Read records of `size` bytes by number, `[n]`, ascending; what was never written is zeros.
-
-        `take` gets the records in parts, each with its place among the numbers, on several threads.
-        """
+    def read(self, numbers: Int64s, size: int) -> Bytes:
+        """Records `[n, size]` by number, `[n]`, ascending; what was never written is zeros."""
         self.settle()
+        records = np.empty((len(numbers), size), np.uint8)  # its own: reads of an interrupted call may still run
 
         def part(start: int) -> None:
-            place = slice(start, min(start + _READ_RECORDS, len(numbers)))
+            place = slice(start, start + _READ_RECORDS)
             found: Any = self._rocksdb.get(self._keys(numbers[place]))
             if None in found:
                 found = [bytes(size) if record is None else record for record in found]
-            take(place, np.frombuffer(bytearray().join(found), np.uint8).reshape(-1, size))
+            records[place] = np.frombuffer(bytearray().join(found), np.uint8).reshape(-1, size)
 
         with _full_drive():
             reads = [self._readers.submit(partial(part, start)) for start in range(0, len(numbers), _READ_RECORDS)]
@@ -156,6 +154,7 @@ class RocksDBStore:
                 read.wait()
             for read in reads:
                 read.result()
+        return records
 
     def write(self, numbers: Int64s, give: Callable[[slice], Bytes]) -> None:
         """Overwrite the records of these numbers, `[n]`, ascending, with what `give` has for a part of them."""
@@ -277,12 +276,8 @@ class RocksDBTable(CountedSystem):
         if len(numbers) > len(self._fields["weight"]):
             self._grow(-(-len(numbers) // _POOL_STEP) * _POOL_STEP)
         self._numbers = numbers.numpy()
-
-        def take(place: slice, records: Bytes) -> None:
-            for name, values in self._fields_of(records).items():
-                self._fields[name][place] = values
-
-        self._store.read(self._numbers, self._record.itemsize, take)
+        for name, values in self._fields_of(self._store.read(self._numbers, self._record.itemsize)).items():
+            self._fields[name][: len(numbers)] = values
         pooled = self._pool[0](slots, ordered.offsets().long())
         if self._store.memory_bytes != self._store_bytes():
             self._store.resize(self._store_bytes())
@@ -324,8 +319,7 @@ class RocksDBTable(CountedSystem):
         self.check_ids(table, ids)
         self.flush()
         numbers, places = (ids + self._numbering.first[table]).unique(return_inverse=True)
-        records = np.empty((len(numbers), self._record.itemsize), np.uint8)
-        self._store.read(numbers.numpy(), self._record.itemsize, records.__setitem__)
+        records = self._store.read(numbers.numpy(), self._record.itemsize)
         found = {name: values[places] for name, values in self._fields_of(records).items()}
         return Rows(found.pop("weight"), found)
 

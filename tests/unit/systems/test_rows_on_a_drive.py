@@ -3,7 +3,9 @@
 import errno
 import gc
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,8 @@ from systems.contract import HostBytes, MemoryUse, OptimizerKind, Rows, Tier, Ve
 from systems.fbgemm.tbe_system import FullRAM
 from systems.mapped_table import MappedTable
 from systems.rocksdb_table import _STEP_BYTES, Bytes, Int64s, RocksDBStore, RocksDBTable
-from tests.contract.scenes import UNIFORM, batch_of, ragged, snapshot, spec, table, train
+from systems.threads import Worker
+from tests.contract.scenes import UNIFORM, assert_same, batch_of, evaluate, ragged, snapshot, spec, table, train
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +84,6 @@ def records(numbers: Int64s, salt: int) -> Bytes:
     return np.random.default_rng(salt).integers(0, 256, (100_000, 24), np.uint8)[numbers]
 
 
-def read(store: RocksDBStore, numbers: Int64s) -> Bytes:
-    found = np.empty((len(numbers), 24), np.uint8)
-    store.read(numbers, 24, found.__setitem__)
-    return found
-
-
 @pytest.mark.slow
 def test_what_was_written_last_is_read_whether_loaded_or_written(store: RocksDBStore) -> None:
     everything = np.arange(100_000)
@@ -101,7 +98,7 @@ def test_what_was_written_last_is_read_whether_loaded_or_written(store: RocksDBS
             chosen = np.unique(draw.integers(0, 100_000, 9_000))
             store.write(chosen, lambda place, n=chosen, salt=salt: records(n[place], salt))
         expected[chosen] = records(chosen, salt)
-        assert np.array_equal(read(store, everything), expected)
+        assert np.array_equal(store.read(everything, 24), expected)
 
 
 def test_drive_that_rocksdb_fills_is_an_oserror(store: RocksDBStore) -> None:
@@ -157,3 +154,30 @@ def test_second_look_up_before_backward_is_refused() -> None:
         system(ragged(1, UNIFORM))
     pooled.sum().backward()
     system(ragged(1, UNIFORM))
+
+
+def test_reads_of_a_lookup_that_ctrl_c_ended_do_not_reach_later_batches() -> None:
+    ours, theirs = (system(spec(*UNIFORM, device="cpu", ratio=1.0)) for system in (RocksDBTable, FullRAM))
+    for system in (ours, theirs):
+        for t in UNIFORM:
+            system.load_rows(t.name, 0, Rows(torch.arange(8.0 * t.num_embeddings).view(-1, 8)))
+    evaluate(ours, ragged(0, UNIFORM))
+    rocksdb, go_on = ours._store._rocksdb, threading.Event()
+
+    class Slow:
+        def get(self, keys: list[bytes]) -> list[bytes]:
+            signal.raise_signal(signal.SIGINT)
+            go_on.wait()
+            return rocksdb.get(keys)
+
+    ours._store._rocksdb = Slow()
+    with pytest.raises(KeyboardInterrupt):
+        ours(ragged(0, UNIFORM))
+    ours._store._rocksdb = rocksdb
+    pooled = [system(ragged(1, UNIFORM)).values() for system in (ours, theirs)]
+    for values in pooled:
+        values.sum().backward()
+    go_on.set()
+    ours._store._readers.close()  # waits for them
+    ours._store._readers = Worker("rocksdb-read")
+    assert_same(snapshot(ours), snapshot(theirs))
