@@ -24,7 +24,6 @@ from systems import registry
 from systems.approximate.composed import ComposedSystem, Whole
 from systems.approximate.hashed import Hashed, HashedPart
 from systems.contract import CacheRatio, MemoryUse, OptimizerKind, Rows, Tier, Verdict
-from systems.reference import ReferenceSystem
 
 CPU = torch.device("cpu")
 VARIANTS = ["hashed", "qr", "tt_rec[rank=8]"]
@@ -76,25 +75,6 @@ def test_trains_as_its_definition_does(variant: str, kind: OptimizerKind) -> Non
     assert saved.keys() == wanted.keys()
     for name, value in saved.items():
         torch.testing.assert_close(value, wanted[name], rtol=1e-4, atol=1e-5)
-
-
-class AllWhole(Hashed):
-    whole_below = 1 << 30
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_definition_of_whole_tables_trains_as_the_reference_does(kind: OptimizerKind) -> None:
-    spec = replace(spec_of("reference", device=CPU, tables=LARGE, kind=kind)[1], parameters={})
-    definition = AllWhole.reference(spec)
-    reference = ReferenceSystem(spec)
-    definition.start(0)
-    for t in LARGE:
-        reference.load_rows(t.name, 0, definition.read_rows(t.name, torch.arange(t.num_embeddings)))
-    for seed in range(4):
-        step(definition, ragged(seed, LARGE), seed)
-        step(reference, ragged(seed, LARGE), seed)
-    rows = {name: value for name, value in snapshot(reference).items() if name.endswith(".weight")}
-    assert_same(rows, snapshot(definition), within=1e-6)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
