@@ -1,7 +1,8 @@
 """UVM with and without fbgemm's device cache: rows in host memory that kernels address directly.
 
-`uvm_host_mapped=True` (the default here) uses malloc + cudaHostRegister; `memory=managed` uses cudaMallocManaged with
-the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` reports that.
+`uvm_host_mapped=True` (the default here) uses malloc + cudaHostRegister; `memory=managed` (fbgemm's own default) uses
+cudaMallocManaged with the host as preferred location. On a CPU neither exists: rows are host-resident and `placement`
+reports that.
 
 `UVM` and `UVMCaching` are the bases that fbgemm's systems share with torchrec's: memory needs, prefetching, counters.
 """
