@@ -197,7 +197,7 @@ class _Build:
         what = "ranking" if self.job.settings.ids is IdRule.RANK else "hashing"
         columns = range(len(raw.categorical))
         vocabularies = tuple(self._run(what, build, columns, totals=[training] * len(columns), each=True))
-        arrays = Arrays(self._create(splits, vocabularies), splits, vocabularies, minimum)
+        arrays = Arrays(self._create(splits, vocabularies, staged), splits, vocabularies, minimum)
         files = [(file.folder, start) for file, start in zip(staged, starts, strict=True)]
         encoded = self._run("writing", partial(encode, self.job, arrays), files, totals=rows)
         self._write_counts(arrays)
@@ -230,10 +230,13 @@ class _Build:
             last = note["times"][1] if note["times"] else None
         return staged
 
-    def _create(self, splits: Mapping[Split, int], vocabularies: Sequence[Vocabulary]) -> Path:
+    def _create(
+        self, splits: Mapping[Split, int], vocabularies: Sequence[Vocabulary], staged: Sequence[Finished]
+    ) -> Path:
         """The folder of the arrays, which get their full size; one that an earlier run has made keeps its values."""
-        names = [vocabulary.folder.name for vocabulary in vocabularies]
-        made = self.job.work / f"made-{key_of(names, [[str(split), rows] for split, rows in splits.items()])}"
+        # of the files too: those without training rows are in no vocabulary
+        names = [vocabulary.folder.name for vocabulary in vocabularies], [file.folder.name for file in staged]
+        made = self.job.work / f"made-{key_of(*names)}"
         if not made.exists():
             for mark in self.job.work.glob("encoded-*"):  # says that rows are in arrays, and these are gone
                 shutil.rmtree(mark)

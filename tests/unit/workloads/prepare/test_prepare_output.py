@@ -91,6 +91,18 @@ def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
     assert content(tmp_path / "out") == content(made / "made2")
 
 
+def test_rows_of_one_last_file_are_not_left_where_another_was_written_before_and_after(tmp_path, monkeypatch):
+    """Files without training rows are in no vocabulary: runs with one or the other differ in nothing else."""
+    first, one, other = (kaggle_file(tmp_path / str(seed), random_rows(20, seed=seed)) for seed in (1, 2, 3))
+    for last in (one, other):
+        with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+            broken.setattr(workloads.manifest.Manifest, "write", interrupt)
+            prepare("criteo_1tb", [first, last], out=tmp_path / "resumed")
+    for out in ("resumed", "whole"):
+        prepare("criteo_1tb", [first, one], out=tmp_path / out)
+    assert content(tmp_path / "resumed") == content(tmp_path / "whole")
+
+
 def test_run_that_was_killed_while_it_removed_its_work_is_no_trouble_to_the_next(tmp_path, monkeypatch):
     source = kaggle_file(tmp_path / "t", random_rows(50))
     remove = shutil.rmtree
