@@ -125,6 +125,8 @@ class FileTrace(Trace):
             raise DataError(
                 f"{path}: ids of {tables} tables, {rows.size} rows and {names.size} names: give one of each"
             )
+        if (least := min(size for _, size in self.tables)) < 1:
+            raise DataError(f"{path}: a table of {least} rows: give it at least one, and count ids from 0")
         numbered(self.rows, f"{path}: ")
         self.length = samples // batch_size
         self.batch_lookups = batch_size * tables

@@ -121,6 +121,8 @@ def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -
         ({"ids": np.zeros((9, 2), int)}, "holds 9 samples, a batch has 30: give --batch-size of at most 9"),
         ({"ids": np.zeros((9, 2), int), "row": np.ones(2, int)}, "holds ids, row: give ids"),
         ({"ids": np.zeros((99, 2), int), "rows": np.ones(3, int)}, "ids of 2 tables, 3 rows and 2 names"),
+        ({"ids": np.zeros((99, 2), int), "rows": np.array([-5, 10])}, "a table of -5 rows: give it at least one"),
+        ({"ids": np.full((99, 2), -5)}, "a table of -4 rows: give it at least one, and count ids from 0"),
         ({"ids": np.zeros((99, 2), int), "names": np.array(["a", "a"])}, "ids of 2 tables, 2 rows and 2 names"),
     ],
 )
