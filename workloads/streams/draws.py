@@ -143,14 +143,13 @@ def _mix(word, multipliers, offsets, mask, shift):
 
 
 @compiled
-def scramble(ranks, starts, first_table, mixers, ids):
-    """Row ids of ranks, table after table from `first_table` on; `mixers` is a `RankScrambler`."""
+def scramble(ranks, starts, mixers, ids):
+    """Row ids of ranks, table after table; `mixers` is a `RankScrambler`."""
     multipliers, offsets, mask, shift = mixers.multipliers, mixers.offsets, mixers.mask, mixers.shift
     astray = np.empty(_BLOCK, np.int64)
-    for part in range(starts.size - 1):
-        t = first_table + part
-        for start in range(starts[part], starts[part + 1], _BLOCK):
-            stop = min(start + _BLOCK, starts[part + 1])
+    for t in range(starts.size - 1):
+        for start in range(starts[t], starts[t + 1], _BLOCK):
+            stop = min(start + _BLOCK, starts[t + 1])
             found = ids[start:stop]
             _mix_all(ranks[start:stop], multipliers[t], offsets[t], mask[t], shift[t], found)
             _walk(mixers.rows[t], multipliers[t], offsets[t], mask[t], shift[t], found, astray)

@@ -115,7 +115,13 @@ class SyntheticWorkload:
         return self._schema.splits[split] // self.batch_size
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
-        samples = self._samples(index, split)
+        count = self.batches(split)
+        if not 0 <= index < count:
+            raise IndexError(
+                f"batch {index} of the {split} split of {self.name}: "
+                f"there are {count} batches of {self.batch_size} samples, counted from 0"
+            )
+        samples = self.draw(STREAMS[split], index, self.batch_size)
         labels = samples.thresholds < self._planted.probabilities(samples)
         return Batch.of(
             keys=list(self._rows),
@@ -124,14 +130,6 @@ class SyntheticWorkload:
             dense=np.ascontiguousarray(samples.dense.T),
             labels=labels.astype(np.float32),
         )
-
-    def probabilities(self, index: int, split: Split = Split.TRAIN) -> Tensor:
-        """True click probabilities of a batch, float64 `[batch]`: what no model can beat.
-
-        Raises:
-            IndexError: the split has no batch of that index.
-        """
-        return torch.from_numpy(self._planted.probabilities(self._samples(index, split)))
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
         # Drawn by row from the law and the track: as counts of so many independent samples are, without drawing the
@@ -157,15 +155,6 @@ class SyntheticWorkload:
         return SyntheticWorkload(
             schema=self._schema, rows=rows, batch_size=batch_size, seed=self._seed, track=self._track
         )
-
-    def _samples(self, index: int, split: Split) -> Samples:
-        count = self.batches(split)
-        if not 0 <= index < count:
-            raise IndexError(
-                f"batch {index} of the {split} split of {self.name}: "
-                f"there are {count} batches of {self.batch_size} samples, counted from 0"
-            )
-        return self.draw(STREAMS[split], index, self.batch_size)
 
     def generator(self, stream: int, index: int = 0) -> np.random.Philox:
         """A generator whose counter range no other stream, index or dataset shares."""

@@ -167,16 +167,16 @@ class RankScrambler(NamedTuple):
             np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
         )
 
-    def ids(self, ranks: Ints, starts: Ints, first_table: int = 0) -> Ints:
+    def ids(self, ranks: Ints, starts: Ints) -> Ints:
         """Row ids of ranks, each in `[0, rows)` of its table, int64 `[n]`.
 
-        `ranks` are int64 `[n]`, table after table from `first_table` on. `starts` says where each table's begin, and
-        their number, int64 `[tables + 1]`.
+        `ranks` are int64 `[n]`, table after table. `starts` says where each table's begin, and their number, int64
+        `[tables + 1]`; tables behind may be left out.
         """
         ids = np.empty(ranks.size, dtype=np.int64)
-        scramble(ranks, starts, first_table, self, ids)
+        scramble(ranks, starts, self, ids)
         return ids
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""
-        return self.ids(ranks, np.asarray([0, ranks.size]), table)
+        return self.ids(ranks, np.append(np.zeros(table + 1, np.int64), ranks.size))
