@@ -131,13 +131,6 @@ class Manifest(_Record):
         """Write manifest.json."""
         (folder / MANIFEST).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
-    def array(self, name: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-        """Shape and dtype that one of `DATA_FILES` must have."""
-        if name == COUNTS:
-            return (sum(table.rows for table in self.tables),), np.dtype(np.int64)
-        split, part = name.removesuffix(".npy").split("_")
-        return array_shape(part, self.splits[split].rows, dense=len(self.dense_columns), tables=len(self.tables))
-
 
 def array_shape(part: str, rows: int, *, dense: int, tables: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     """Shape and dtype of one of `PARTS`, given the rows of its split and the columns of the dataset."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,7 @@ from workloads.manifest import (
     FileRecord,
     Manifest,
     array_file,
+    array_shape,
     prepare_command,
     read_manifest,
 )
@@ -48,10 +50,13 @@ class PreparedWorkload:
         self.batch_lookups = batch_size * len(manifest.tables)
         self.folder = folder
         self._max_table_rows = max_table_rows
-        self._arrays = {
-            (split, part): _map(folder, manifest, array_file(split, part)) for split in Split for part in PARTS
-        }
-        self._counts = _map(folder, manifest, COUNTS)
+        self._arrays = {}
+        for split, part in product(Split, PARTS):
+            rows = manifest.splits[split].rows
+            described = array_shape(part, rows, dense=self.dense_columns, tables=len(manifest.tables))
+            self._arrays[split, part] = _map(folder, manifest, array_file(split, part), *described)
+        rows = sum(table.rows for table in manifest.tables)
+        self._counts = _map(folder, manifest, COUNTS, (rows,), np.dtype(np.int64))
 
     @classmethod
     def open(cls, path: Path, *, batch_size: int) -> Self:
@@ -174,12 +179,13 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
     return found
 
 
-def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:
+def _map(
+    folder: Path, manifest: Manifest, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+) -> npt.NDArray[np.generic]:
     """Map one file after checking its size, and that its header says what the manifest says."""
     path = folder / name
     remedy = f"Make the data again: {prepare_command(folder, manifest)}"
     size = next(record.bytes for record in manifest.files if record.name == name)
-    shape, dtype = manifest.array(name)
     try:
         found = path.stat().st_size
         array: npt.NDArray[np.generic] = np.load(path, mmap_mode="r")
