@@ -12,7 +12,6 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from listed_traces import skewed_trace
-from torchrec import EmbeddingBagConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
 from typer.testing import CliRunner
@@ -24,8 +23,6 @@ from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.options import open_trace
 from suite.simulate.planner_inputs import PlannerInputs, offload_stats, planner_inputs
-from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection
 
 SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")
 
@@ -167,21 +164,6 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
 def test_one_sentence_says_whether_it_is_worth_it(own, shared, answer):
     split = SlotSplit(slots=1, cache_rows={"a": 1}, misses=(own,), shared_misses=shared)
     assert split.answer.startswith(answer)
-
-
-def test_the_division_can_be_given_to_the_collection():
-    trace = skewed_trace(tables=[300, 500], batches=10, samples=40)
-    split = split_slots(miss_curves(trace, Span(counted_from=0, stop=10), per_table=True), 200)
-    tables = [
-        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=4)
-        for name, rows in trace.tables
-    ]
-    optimizer = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1)
-    cache = CachedEmbeddingBagCollection(
-        tables, optimizer=optimizer, cache_ratio=0.5, cache_rows=split.cache_rows, policy="lru"
-    )
-    assert [*split.cache_rows] == ["t0", "t1"]
-    assert cache.memory() is not None
 
 
 @given(st.lists(st.tuples(convex, st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=3), st.integers(0, 22))

@@ -1,4 +1,4 @@
-"""Traces: batches by index, distinct rows, frequencies, and what is said of a file that cannot be replayed."""
+"""Traces: batches by index, frequencies, and what is said of a file that cannot be replayed."""
 
 from pathlib import Path
 from typing import Any
@@ -6,21 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 from bag_streams import bagged
-from hypothesis import given
-from listed_traces import ListedTrace, traces
 from numpy.typing import NDArray
 
-from suite.simulate.trace import DistinctRows, FileTrace, WorkloadTrace
+from suite.simulate.trace import FileTrace, WorkloadTrace
 from workloads import DataError
-
-
-@given(trace=traces())
-def test_distinct_rows_come_in_order_of_first_occurrence(trace: ListedTrace) -> None:
-    distinct = DistinctRows(trace.rows)
-    for index, batch in enumerate(trace.batches):
-        rows, occurrences = distinct.of(trace.ids(index))
-        assert rows.tolist() == list(dict.fromkeys(batch))
-        assert occurrences.tolist() == [batch.count(row) for row in rows.tolist()]
 
 
 def test_workload_trace_has_the_ids_and_frequencies_of_its_workload() -> None:

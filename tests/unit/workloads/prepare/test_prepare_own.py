@@ -161,12 +161,9 @@ def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, sc
         (pl.DataFrame(ROWS).with_columns(shelf=pl.lit(4.0)), r"row 1: column shelf: found '4.0', expected an integer"),
         (pl.DataFrame(ROWS).with_columns(user=pl.lit([1])), r"rows: rows 1 to 10 cannot be read \(cannot cast List"),
         (pl.DataFrame(ROWS).clear(), r"rows is empty: give a file with rows"),
-        ("when,bought,price\n", r"rows:1: no column visits, user, shelf among when, bought, price \("),
         ("when;bought;price;visits;user;shelf\n", r"rows:1: no column when, .* \(separated by ','\)"),
         ("when,bought,price,visits,user,shelf,when\n", r"rows:1: the header names when twice"),
         ("when,bought,price,visits,user,shelf\n", r"holds no good row"),
-        ("when,bought,price,visits,user,shelf\n1,1,nan,0,a,1\n", r"rows:2: column price: found 'nan', expected a"),
-        ("when,bought,price,visits,user,shelf\nnow,1,0,0,a,1\n", r"rows:2: column when: found 'now', expected"),
     ],
 )  # fmt: skip
 def test_bad_file_is_reported_with_its_row_or_line_and_column(tmp_path, schema, rows, message):
