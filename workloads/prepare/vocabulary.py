@@ -82,22 +82,34 @@ def missing_in(runs: Sequence[SortedIds]) -> tuple[int, int]:
 
 
 def merged(runs: Sequence[SortedIds], *, limit: int) -> Iterator[CountedIds]:
-    """The ids of all runs, sorted by value, counts added up, by ranges of values that have at most `limit` entries."""
+    """The ids of all runs, sorted by value, counts added up, by ranges of values that have about `limit` entries."""
     runs = [run for run in runs if run.values.length]
-    if sum(run.values.length for run in runs) <= limit:
+    entries = sum(run.values.length for run in runs)
+    if entries <= limit:
         if runs:
             yield _added([run.read(0, run.values.length) for run in runs])
         return
     # Every `stride`-th value of each run tells where to cut: a range then holds at most half the limit by the sample,
-    # and at most one stride more from each run, together another quarter.
-    stride = max(1, limit // (4 * len(runs)))
-    sample = np.sort(np.concatenate([run.values.mapped()[::stride].copy() for run in runs]))
-    bounds = np.unique(sample[:: max(1, limit // (2 * stride))][1:])
-    cuts = [[0, *np.searchsorted(run.values.mapped(), bounds), run.values.length] for run in runs]
-    for part in range(len(bounds) + 1):
-        pieces = [run.read(c[part], c[part + 1]) for run, c in zip(runs, cuts, strict=True) if c[part] < c[part + 1]]
+    # and at most one stride more from each run, together another quarter. Of so many runs that a sample of such strides
+    # would not fit, strides are longer, and begin at another place in each run: what is more and less evens out.
+    stride = max(1, limit // (4 * len(runs)), entries // limit)
+    parts = [run.values.mapped()[stride * number // len(runs) :: stride].copy() for number, run in enumerate(runs)]
+    sample = np.sort(np.concatenate(parts))
+    begins = [0] * len(runs)
+    for ends in _cuts(runs, np.unique(sample[:: max(1, limit // (2 * stride))][1:]), limit=limit):
+        pieces = [run.read(*part) for run, *part in zip(runs, begins, ends, strict=True) if part[0] < part[1]]
         if pieces:
             yield _added(pieces)
+        begins = ends
+
+
+def _cuts(runs: Sequence[SortedIds], bounds: npt.NDArray[np.uint64], *, limit: int) -> Iterator[list[int]]:
+    """The ids of each run below each bound, then all of them; about `limit` numbers are in memory at a time."""
+    at_once = max(1, limit // len(runs))
+    for first in range(0, len(bounds), at_once):
+        some = bounds[first : first + at_once]
+        yield from np.stack([np.searchsorted(run.values.mapped(), some) for run in runs], axis=1).tolist()
+    yield [run.values.length for run in runs]
 
 
 def _added(parts: Sequence[CountedIds]) -> CountedIds:

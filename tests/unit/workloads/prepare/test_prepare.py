@@ -2,6 +2,7 @@ import gzip
 import os
 import shutil
 import tempfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -18,7 +19,8 @@ from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.encoding import scaled
 from workloads.prepare.formats import Fractions, Kind, RawColumn, RawFormat, split_rows
 from workloads.prepare.prepare import prepare
-from workloads.prepare.workspace import MemoryBudget
+from workloads.prepare.vocabulary import CountedIds, SortedIds, merged, write_run
+from workloads.prepare.workspace import BYTES_PER_ID, MemoryBudget
 from workloads.schema import DATASETS, Split
 
 DATA = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", Path(__file__).parents[5] / "shared" / "data"))
@@ -146,6 +148,23 @@ def test_blocks_merges_and_ranks_in_small_pieces_give_the_same_bytes(tmp_path, m
     assert all(done == total > 0 for done, total in ends.values())
     assert content(tmp_path / "one") == content(tmp_path / "two")
     assert whole.tables[0].rows > 21
+
+
+def test_memory_of_a_merge_does_not_grow_with_the_number_of_lists(tmp_path):
+    values = np.arange(100, dtype=np.uint64)
+    limit, runs = 400, range(200)
+    for run in runs:
+        write_run(tmp_path, run, [CountedIds(values * 600 + run, values.astype(int) + 1, values.astype(int))])
+    lists = merged([SortedIds.whole(tmp_path, run) for run in runs], limit=limit)
+    tracemalloc.start()
+    try:
+        sizes = [len(next(lists).values)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    sizes += [len(part.values) for part in lists]
+    assert peak < 1.5 * limit * BYTES_PER_ID
+    assert (sum(sizes), max(sizes) <= 2 * limit) == (100 * 200, True)
 
 
 # Settings and bad rows
