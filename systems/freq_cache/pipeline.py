@@ -158,7 +158,8 @@ class Pipeline:
             if isinstance(announcing.error, IndexError | ValueError):
                 self._coming.popleft()
             elif announcing.error is not None:
-                coming.forget_plan()  # a repetition tries again
+                coming.forget_plan()  # a repetition tries again, and before it those behind it are withdrawn
+                self._withdrawing = True
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
         return coming.planned
 

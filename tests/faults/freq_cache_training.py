@@ -78,6 +78,19 @@ def started(tables: tuple[Any, ...] = TABLES, **choices: object) -> CachedEmbedd
     return collection
 
 
+def failing_once(original: Callable[..., Any], error: BaseException, *, at: int = 1) -> Callable[..., Any]:
+    """As `original`, but the call of number `at` raises."""
+    calls = []
+
+    def call(*arguments: object, **named: object) -> object:
+        calls.append(None)
+        if len(calls) == at:
+            raise error
+        return original(*arguments, **named)
+
+    return call
+
+
 def learn(pooled: Tensor, step: int) -> None:
     (pooled * gradient(step, pooled)).sum().backward()
 

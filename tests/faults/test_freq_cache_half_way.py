@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from unittest.mock import Mock
 
 import pytest
 from torch import Tensor
@@ -29,6 +28,7 @@ from tests.faults.freq_cache_training import (
     Plain,
     batch,
     built,
+    failing_once,
     gradient,
     learn,
     plain_after,
@@ -244,16 +244,17 @@ def test_exception_of_a_policy_surfaces_once_its_batch_is_planned_and_from_then_
 
 @LOOK_AHEAD
 def test_batch_whose_rows_found_no_room_is_looked_up_again(look_ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    collection, features = started(look_ahead=look_ahead), batch(0)
-    with monkeypatch.context() as patch:
-        patch.setattr(Cache, "distinct", Mock(side_effect=MemoryError("no room")))
-        if look_ahead:
-            collection.prefetch(features)
-        with pytest.raises(MemoryError, match="no room"):
-            collection(features)
-    learn(collection(features).values(), 0)
-    train(collection, range(1, 4))
-    assert_same(snapshot(collection), plain_after(4))
+    """After those announced behind it, which the planner knew before it."""
+    collection, batches = started(look_ahead=look_ahead), [batch(step) for step in range(6)]
+    monkeypatch.setattr(Cache, "distinct", failing_once(Cache.distinct, MemoryError("no room"), at=2))
+    learn(collection(batches[0]).values(), 0)
+    for features in batches[1 : 2 + look_ahead] if look_ahead else ():
+        collection.prefetch(features)
+    with pytest.raises(MemoryError, match="no room"):
+        collection(batches[1])
+    for step in range(1, 6):
+        learn(collection(batches[step]).values(), step)
+    assert_same(snapshot(collection), plain_after(6))
 
 
 # The end of a collection: threads and directory are released whoever ends it, and whatever comes between

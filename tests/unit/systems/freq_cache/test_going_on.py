@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,22 +15,20 @@ from systems.freq_cache.cache import loops
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.pipeline import PlanningFailed
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
-from tests.faults.freq_cache_training import TABLES, Plain, batch, built, gradient, learn, plain_after, started, train
+from tests.faults.freq_cache_training import (
+    TABLES,
+    Plain,
+    batch,
+    built,
+    failing_once,
+    gradient,
+    learn,
+    plain_after,
+    started,
+    train,
+)
 
 ONE_TABLE = (table("rows", 200, 4),)
-
-
-def failing_once(original: Callable[..., Any], error: BaseException, *, at: int = 1) -> Callable[..., Any]:
-    """As `original`, but the call of number `at` raises."""
-    calls = []
-
-    def call(*arguments: object, **named: object) -> object:
-        calls.append(None)
-        if len(calls) == at:
-            raise error
-        return original(*arguments, **named)
-
-    return call
 
 
 def step(collection: CachedEmbeddingBagCollection, plain: Plain, features: KeyedJaggedTensor, number: int) -> None:
