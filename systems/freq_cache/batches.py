@@ -27,7 +27,6 @@ class Coming:
         ids: Its ids for each cache, found by the thread that announces it: the training thread has other work.
         told: The planners know of it.
         planned: Its plan in each cache.
-        planned_at: When planning ended: what can be sent ahead was sent after that.
     """
 
     features: KeyedJaggedTensor
@@ -41,7 +40,6 @@ class Coming:
     ids: list[Ids] | None = None
     told: bool = False
     planned: list[Planned] | None = None
-    planned_at: float = 0.0
 
     @property
     def written_to(self) -> bool:

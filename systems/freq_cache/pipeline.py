@@ -4,7 +4,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import torch
 from torchrec import KeyedJaggedTensor
@@ -15,6 +17,8 @@ from systems.freq_cache.cache.mover import Planned
 from systems.freq_cache.cache.plan import Ids
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
+
+T = TypeVar("T")
 
 
 class PlanningFailed(RuntimeError):
@@ -130,14 +134,10 @@ class Pipeline:
         """
         coming = self._first_in_line(features)
         self._finish(for_lookup=True)
-        start = time.perf_counter()
         if not coming.abandoned:
             self._announce_all()
         coming.abandoned = True  # if this call ends early, the next one forgets the batch
         plans = self._plans_of(coming)
-        end, waited = time.perf_counter(), self._caches[0].traffic
-        waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
-        waited.fetch_wait_s += end - max(coming.planned_at, start)
         for cache, planned in zip(self._caches, plans, strict=True):
             cache.mover.move(planned, cache.traffic)
         # with the weights as they are now
@@ -150,8 +150,8 @@ class Pipeline:
     def _plans_of(self, coming: Coming) -> list[Planned]:
         """Plans of the next batch, one per cache. The training thread waits for the planning thread or plans itself."""
         announcing, planning, sending = self._announce(coming), self._plan(coming), self._send(coming)
-        planning.wait()
-        sending.wait()
+        self._timed("planning_wait_s", planning.wait)
+        self._timed("fetch_wait_s", sending.wait)
         if coming.planned is None:
             if self._failure is not None:
                 self._check()
@@ -264,7 +264,7 @@ class Pipeline:
                     coming.told = True
 
         if coming.announcing is None:
-            coming.announcing = self._run(announce, self._planning)
+            coming.announcing = self._timed("planning_wait_s", partial(self._run, announce, self._planning))
         return coming.announcing
 
     def _plan(self, coming: Coming) -> Task[None]:
@@ -275,10 +275,9 @@ class Pipeline:
                 announced = zip(self._caches, coming.ids or [], strict=True)
                 with self._change():
                     coming.planned = [cache.plan(ids, changes=coming.changes) for cache, ids in announced]
-                coming.planned_at = time.perf_counter()
 
         if coming.planning is None:
-            coming.planning = self._run(plan, self._planning)
+            coming.planning = self._timed("planning_wait_s", partial(self._run, plan, self._planning))
         return coming.planning
 
     def _send(self, coming: Coming) -> Task[None]:
@@ -292,7 +291,7 @@ class Pipeline:
                     cache.mover.send(planned)
 
         if coming.sending is None:
-            coming.sending = self._run(send, self._sending)
+            coming.sending = self._timed("fetch_wait_s", partial(self._run, send, self._sending))
         return coming.sending
 
     def _send_ahead(self, moved: int) -> None:
@@ -312,6 +311,13 @@ class Pipeline:
         if task.error is not None and not isinstance(task.error, Exception):
             raise task.error
         return task
+
+    def _timed(self, counter: str, work: Callable[[], T]) -> T:
+        """Call a function that works or waits for another thread, and count its time as a wait of training."""
+        start, counted = time.perf_counter(), self._caches[0].traffic
+        done = work()
+        setattr(counted, counter, getattr(counted, counter) + time.perf_counter() - start)
+        return done
 
     def _run_and_check(self, change: Callable[[], None]) -> None:
         """Change the planners while nothing else does, and return when that is done."""

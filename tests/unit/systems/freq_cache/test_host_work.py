@@ -18,7 +18,7 @@ from systems.freq_cache.cache import policy as policy_module
 from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.conftest import CORES
 from tests.contract.scenes import batch_of, table
-from tests.faults.freq_cache_training import TABLES, batch, built, learn, started
+from tests.faults.freq_cache_training import TABLES, batch, built, learn, started, train
 
 
 def test_batches_are_announced_ahead_on_cuda_alone_if_nobody_says() -> None:
@@ -72,7 +72,11 @@ def test_planning_a_batch_gives_pythons_lock_back_few_times(policy: str, monkeyp
     assert each == dict.fromkeys({"_share_out", "find_distinct", "pin", "find_absent", "admit"} | keys - {"gather"}, 1)
 
 
-def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("look_ahead", [0, 4])
+def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(
+    look_ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(CORES)
     clock = SimpleNamespace(now=0.0, reads=0, writes=0)
     clock.perf_counter = lambda: clock.now
 
@@ -97,10 +101,9 @@ def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(monkeypa
     monkeypatch.setattr(HostTier, "write", slow_write)
     for module in (pipeline, mover):
         monkeypatch.setattr(module, "time", clock)
-    collection = started(policy=lambda rows: Slow())
+    collection = started(policy=lambda rows: Slow(), look_ahead=look_ahead)
     clock.writes = 0
-    for step in range(5):
-        learn(collection(batch(step)).values(), step)
+    train(collection, range(5))
     counters = collection.counters()
     assert (counters.planning_wait_s, counters.fetch_wait_s) == (10.0, 0.5 * clock.reads)
     assert counters.write_back_wait_s == 0.25 * clock.writes > 0
