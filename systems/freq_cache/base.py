@@ -245,8 +245,10 @@ class CachedTables(EmbeddingSystem):
             cache.take_hyper_parameters(self.fused_optimizer.values_of(cache.group.tables[0]))
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
+        for cache, planned in zip(self.caches, moved, strict=True):
+            cache.check_room(planned.plan, alone=alone)
         return [
-            cache.look_up(planned, part.weights_or_none(), alone=alone)
+            cache.look_up(planned, part.weights_or_none())
             for cache, planned, part in zip(self.caches, moved, parts, strict=True)
         ]
 

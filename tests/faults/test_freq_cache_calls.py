@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.contract import OptimizerKind, SparseOptimizer, WorkingSetTooLarge
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection
 from tests.contract.scenes import batch_of, table
-from tests.faults.freq_cache_training import batch, built, started, train
+from tests.faults.freq_cache_training import TWO_WIDTHS, batch, built, started, train
 
 ROWS = (table("rows", 40, 4),)
 PLAIN = SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0)
@@ -104,6 +105,14 @@ def test_batches_that_may_share_a_backward_are_told_so_and_a_refused_one_is_forg
         cache(of(4, 5, 6, 7))
     cache(of(0, 1)).values().sum().backward()
     assert cache.counters().steps == 2
+
+
+def test_a_batch_that_one_cache_refuses_is_counted_by_none():
+    cache, small = built(TWO_WIDTHS, device_bytes=1000), {"users": [[1]], "shops": [[1]]}
+    for ids, refused in ((small, False), ({"users": [[1]], "shops": [list(range(40))]}, True), (small, False)):
+        with pytest.raises(WorkingSetTooLarge) if refused else nullcontext():
+            cache(batch_of(ids)).values().sum().backward()
+    assert (cache.counters().steps, cache.counters().lookups) == (2, 4)
 
 
 def _of_six_slots(size: int, room: dict[str, int]) -> CachedEmbeddingBagCollection | None:

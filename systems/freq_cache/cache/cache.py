@@ -136,20 +136,39 @@ class Cache:
         self.planner.withdraw()
         self._together.withdrawn()
 
-    def look_up(self, planned: Planned, weights: Tensor | None, *, alone: bool) -> Tensor:
-        """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
-
-        `weights`: per-sample weights, `[n]`. `alone`: no backward of another batch is pending.
+    def check_room(self, plan: Plan, *, alone: bool) -> None:
+        """Check before any cache looks a batch up that this one may. `alone`: no other batch waits for its backward.
 
         Raises:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not bypass the cache.
+            RuntimeError: as `check_whole`.
         """
         self.check_whole()
+        if not plan.overflow or (alone and self._remedy is None):
+            return
+        self.writer.moved(plan.batch)
+        self._together.refused(plan.batch)
+        width, slots = self.tier.layout.dim, f"{self.pool.slots:,}"
+        if not alone or self._remedy is None or plan.unique_ids <= self.pool.slots:
+            raise WorkingSetTooLarge(
+                f"the batches that share a backward have more distinct rows of width {width} than the cache has "
+                f"slots, {slots}: give it more, or call backward in between"
+            )
+        raise WorkingSetTooLarge(
+            f"one batch has {plan.unique_ids:,} distinct rows of width {width}, the budget holds {slots}: "
+            f"{self._remedy(plan.unique_ids)}"
+        )
+
+    def look_up(self, planned: Planned, weights: Tensor | None) -> Tensor:
+        """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]`. `weights`: of its ids, `[n]`."""
         plan = planned.plan
         slots, offsets = planned.numbers.slots, planned.numbers.offsets
         pool = self.pool
         if plan.overflow:
-            pool = self._overflow_pool_for(plan, alone=alone)
+            pool = self._gather(plan.rows, plan.slots)
+            pool.steps = self.pool.steps
+            self.overflow, self._trained = plan, torch.is_grad_enabled()
+            self.traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
             pool.set_hyper_parameters(self._hyper)
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse))
         self.traffic.count(plan)
@@ -286,29 +305,6 @@ class Cache:
         self.writer.wait()  # for all rows that earlier batches write back
         self._fetch(self.overflow_pool, absent, rows[absent])
         return self.overflow_pool
-
-    def _overflow_pool_for(self, plan: Plan, *, alone: bool) -> SlotTable:
-        """A pool that holds the distinct rows of a plan until `finish`. Arguments and errors are those of `look_up`."""
-        width, slots, refusal = self.tier.layout.dim, f"{self.pool.slots:,}", None
-        if not alone or (self._remedy is not None and plan.unique_ids <= self.pool.slots):
-            refusal = (
-                f"the batches that share a backward have more distinct rows of width {width} than the cache has "
-                f"slots, {slots}: give it more, or call backward in between"
-            )
-        elif self._remedy is not None:
-            refusal = (
-                f"one batch has {plan.unique_ids:,} distinct rows of width {width}, the budget holds {slots}: "
-                f"{self._remedy(plan.unique_ids)}"
-            )
-        if refusal is not None:
-            self.writer.moved(plan.batch)
-            self._together.refused(plan.batch)
-            raise WorkingSetTooLarge(refusal)
-        pool = self._gather(plan.rows, plan.slots)
-        pool.steps = self.pool.steps
-        self.overflow, self._trained = plan, torch.is_grad_enabled()
-        self.traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
-        return pool
 
     def finish(self) -> None:
         """Write back the rows of the last overflow batch: to their slots if they have some, else to the slow tier.
