@@ -115,8 +115,7 @@ class Pipeline:
         self._coming.append(self._batch(features))
         self._announce_all()
         for coming in islice(self._coming, max(len(self._coming) - self._window, 0)):
-            if coming.planning is None:
-                self._plan(coming)
+            self._plan(coming)
         self._send_ahead(0)
 
     def move(self, features: KeyedJaggedTensor) -> tuple[list[Planned], list[KeyedJaggedTensor]]:
@@ -246,8 +245,7 @@ class Pipeline:
 
     def _announce_all(self) -> None:
         for coming in self._coming:
-            if coming.announcing is None:
-                self._announce(coming)
+            self._announce(coming)
 
     def _announce(self, coming: Coming) -> Task[None]:
         """Have the planners told of a batch, unless that was done. What is wrong with its ids is the task's error."""

@@ -97,9 +97,7 @@ def test_a_lookup_that_fails_after_its_rows_moved_leaves_no_backward_that_update
 
 
 def test_batches_that_may_share_a_backward_are_told_so_and_a_refused_one_is_forgotten():
-    room = {"batch_lookups": 4, "lookups_per_backward": 2}
-    sizes = range(150, 600, 2)
-    cache = next(one for size in sizes if (one := _of_six_slots(size, room)) is not None)
+    cache = built(ROWS, device_bytes=246, batch_lookups=4, lookups_per_backward=2)
     cache(of(0, 1, 2, 3)).values().sum().backward()
     with pytest.raises(WorkingSetTooLarge, match=r"batches that share a backward have more distinct rows .* slots, 6"):
         cache(of(4, 5, 6, 7))
@@ -113,14 +111,6 @@ def test_a_batch_that_one_cache_refuses_is_counted_by_none():
         with pytest.raises(WorkingSetTooLarge) if refused else nullcontext():
             cache(batch_of(ids)).values().sum().backward()
     assert (cache.counters().steps, cache.counters().lookups) == (2, 4)
-
-
-def _of_six_slots(size: int, room: dict[str, int]) -> CachedEmbeddingBagCollection | None:
-    try:
-        cache = built(ROWS, device_bytes=size, **room)
-    except ValueError:
-        return None
-    return cache if cache.caches[0].pool.slots == 6 else None
 
 
 def test_an_announced_batch_known_again_in_a_copy_may_be_looked_up_again_after_a_refusal():

@@ -13,13 +13,14 @@ from types import FrameType
 
 import pytest
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 import systems
 from systems import in_flight
 from systems.freq_cache import LRU, CachedEmbeddingBagCollection
 from systems.freq_cache.cache.cache import Cache
+from systems.freq_cache.cache.mover import BatchMover
 from systems.freq_cache.cache.plan import Int32s
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.pipeline import PLANNED_AHEAD, PlanningFailed
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
@@ -181,16 +182,11 @@ def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
     raise KeyboardInterrupt
 
 
-def interrupted(collection: CachedEmbeddingBagCollection, at: object, name: str, features: KeyedJaggedTensor) -> None:
-    """Look a batch up, and be interrupted where a part of its cache is to do something."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(at, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-        collection(features)
-
-
-def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
+def test_batch_whose_lookup_was_interrupted_may_be_filled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     collection, features = started(), batch(0)
-    interrupted(collection, collection.caches[0].mover, "move", features)
+    monkeypatch.setattr(BatchMover, "move", failing_once(BatchMover.move, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        collection(features)
     features.values().copy_(batch(1).values())
     plain, pooled = Plain(), collection(features).values()
     learn(pooled, 1)
@@ -198,10 +194,13 @@ def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
     assert_same(snapshot(collection), plain.rows())
 
 
-def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() -> None:
+def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     collection, plain = started(), Plain()
     collection.set_learning_rate(0.25)
-    interrupted(collection, collection.caches[0], "take_hyper_parameters", batch(0))
+    interrupted = failing_once(SlotTable.set_hyper_parameters, KeyboardInterrupt())
+    monkeypatch.setattr(SlotTable, "set_hyper_parameters", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        collection(batch(0))
     learn(collection(batch(0)).values(), 0)
     plain.optimizer = replace(plain.optimizer, lr=0.25)
     plain.train(range(1))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,22 +28,38 @@ def answer(x):
 """
 
 
-def test_loop_is_compiled_again_after_a_change_of_a_file_that_it_takes_functions_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], tuple[int, int]]:
+    """What a loop says in a process of its own, where the function that it takes adds this; and loads of its code."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "outer.py").write_text(OUTER)
-    said = []
-    for number in (1, 1, 41):
+
+    def say(number: int) -> tuple[int, int]:
         (tmp_path / "inner.py").write_text(INNER.format(number))
-        compiled._digest.cache_clear()  # as in a process of its own
+        compiled._digest.cache_clear()
         for name in ("inner", "outer"):
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         outer = importlib.import_module("outer")
-        said.append((outer.answer(1), sum(outer.answer.stats.cache_hits.values())))
-    assert said == [(2, 0), (2, 1), (42, 0)]
+        return outer.answer(1), sum(outer.answer.stats.cache_hits.values())
+
+    return say
+
+
+def test_loop_is_compiled_again_after_a_change_of_a_file_that_it_takes_functions_from(answer) -> None:
+    assert [answer(number) for number in (1, 1, 41)] == [(2, 0), (2, 1), (42, 0)]
+
+
+def test_a_full_drive_between_the_index_and_the_code_leaves_no_old_code_behind(answer, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert answer(1) == (2, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexDataCacheFile, "_save_data", full)
+        assert answer(41) == (42, 0)
+    assert answer(41) == (42, 0)
 
 
 ROWS, COUNT = 500, 300
@@ -156,27 +173,3 @@ def test_compiling_is_not_interrupted():
         signal.signal(signal.SIGINT, before)
     assert len(loaded) == 1
     assert made(1) == 2
-
-
-def test_a_full_drive_between_the_index_and_the_code_leaves_no_old_code_behind(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    loop = "from inner import added\nfrom systems.freq_cache.compiled import compiled\n\n\n"
-    (tmp_path / "outer.py").write_text(f"{loop}@compiled\ndef answer(x):\n    return added(x)\n")
-
-    def answer(more: int) -> int:
-        head = "from systems.freq_cache.compiled import inlined\n\n\n@inlined\n"
-        (tmp_path / "inner.py").write_text(f"{head}def added(x):\n    return x + {more}\n")
-        compiled._digest.cache_clear()
-        importlib.invalidate_caches()
-        for name in ("inner", "outer"):
-            sys.modules.pop(name, None)
-        return importlib.import_module("outer").answer(1)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    assert answer(1) == 2
-    with monkeypatch.context() as patch:
-        patch.setattr(IndexDataCacheFile, "_save_data", full)
-        assert answer(41) == 42
-    assert answer(41) == 42
