@@ -92,7 +92,7 @@ class Counters:
         rows_from_ram: Those of `rows_fetched` that a level of RAM above a drive gave.
         rows_from_drive: Rows asked of a file on a drive; None: all of `rows_fetched`, where rows are on one.
         overflow_batches: Batches with more distinct rows than the cache has slots.
-        late_batches: Batches with rows that were read from the slow tier at the lookup, not ahead of it.
+        late_batches: Batches with rows that were read while others moved: staging was full, or a write-back pending.
         planning_wait_s, fetch_wait_s, write_back_wait_s: Seconds in which the training thread waited for plans, for
             rows to be read and for rows to be written back, or did this work itself.
         per_table: Unique ids and unique misses by table name, where known.

@@ -35,6 +35,8 @@ The way of one batch, with a look-ahead:
 8. `cache.SlotTable.look_up` pools the slots; backward updates them.
 9. `cache.Writer` writes what left to the slow tier, on a thread of its own.
 10. `pipeline.Pipeline` has 3 to 7 done by the right thread, in order, for all caches.
+
+The training thread does the work of those that the cache does not have: without a look-ahead, or without a free core.
 """
 
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency

@@ -1,5 +1,6 @@
 """One cache: the rows of some tables of one width in a slow tier, and slots for the hot ones on the device."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -165,7 +166,9 @@ class Cache:
         slots, offsets = planned.numbers.slots, planned.numbers.offsets
         pool = self.pool
         if plan.overflow:
+            start = time.perf_counter()
             pool = self._gather(plan.rows, plan.slots)
+            self.traffic.fetch_wait_s += time.perf_counter() - start
             pool.steps = self.pool.steps
             self.overflow, self._trained = plan, torch.is_grad_enabled()
             self.traffic.rows_fetched += int(np.count_nonzero(plan.slots < 0))
@@ -319,6 +322,7 @@ class Cache:
             return
         self._transfer.follow()
         if self._trained:
+            start = time.perf_counter()
             held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
             self.pool.copy(self._on_device(plan.slots[held]), self.overflow_pool, self._on_device(held))
             leaving = self._transfer.to_host(self.overflow_pool.records(self._on_device(absent)))
@@ -330,5 +334,6 @@ class Cache:
                 self.writer.moved(plan.batch)
                 raise
             self.traffic.rows_written_back += absent.size
+            self.traffic.write_back_wait_s += time.perf_counter() - start
         self.overflow = None
         self.writer.moved(plan.batch)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from systems.contract import MemoryUse, Tier
 from systems.freq_cache import LRU, arguments, pipeline, sizing
-from systems.freq_cache.cache import loops, mover, plan
+from systems.freq_cache.cache import cache, loops, mover, plan
 from systems.freq_cache.cache import policy as policy_module
 from systems.freq_cache.tiers.slow_tier import HostTier
 from tests.conftest import CORES
@@ -68,9 +68,9 @@ def test_planning_a_batch_gives_pythons_lock_back_few_times(policy: str, monkeyp
     assert 5 <= len(calls) / len(rest) <= 7  # one of them is the sending thread's
 
 
-@pytest.mark.parametrize("look_ahead", [0, 4])
+@pytest.mark.parametrize(("look_ahead", "cache_ratio"), [(0, 0.1), (4, 0.1), (4, 0.04)])
 def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(
-    look_ahead: int, monkeypatch: pytest.MonkeyPatch
+    look_ahead: int, cache_ratio: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(CORES)
     clock = SimpleNamespace(now=0.0, reads=0, writes=0)
@@ -95,15 +95,16 @@ def test_time_that_training_spends_on_plans_reads_and_writes_is_counted(
 
     monkeypatch.setattr(HostTier, "read", slow_read)
     monkeypatch.setattr(HostTier, "write", slow_write)
-    for module in (pipeline, mover):
+    for module in (pipeline, mover, cache):
         monkeypatch.setattr(module, "time", clock)
-    collection = started(policy=lambda rows: Slow(), look_ahead=look_ahead)
+    collection = started(policy=lambda rows: Slow(), look_ahead=look_ahead, cache_ratio=cache_ratio)
     clock.writes = 0
     train(collection, range(5))
     counters = collection.counters()
     assert (counters.planning_wait_s, counters.fetch_wait_s) == (10.0, 0.5 * clock.reads)
     assert counters.write_back_wait_s == 0.25 * clock.writes > 0
-    assert counters.late_batches == 5  # staging has no room for all rows that they miss
+    assert counters.overflow_batches == (0 if cache_ratio == 0.1 else 5)
+    assert counters.late_batches == 5 or counters.overflow_batches  # staging has no room for all rows that they miss
 
 
 @pytest.mark.cuda
