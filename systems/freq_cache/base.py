@@ -324,9 +324,11 @@ def _have_a_core(spec: CacheSpec) -> bool:
     """Whether threads of a cache have a core beside training, or wait for a drive, or training waits for a device.
 
     On a CPU whose cores all are in training's OpenMP team, a thread of the cache runs where that team waits for it.
+    Ranks on this machine, of which `torchrun` tells, share its cores.
     """
     idle = spec.device.type != "cpu" or spec.tier == "file"
-    return idle or torch.get_num_threads() < len(os.sched_getaffinity(0))
+    training = torch.get_num_threads() * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return idle or training < len(os.sched_getaffinity(0))
 
 
 def _trains_weights(features: KeyedJaggedTensor) -> bool:

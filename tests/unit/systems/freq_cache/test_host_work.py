@@ -26,7 +26,7 @@ def test_batches_are_announced_ahead_on_cuda_alone_if_nobody_says() -> None:
 
 
 def test_cache_has_threads_only_where_they_have_a_core_or_wait_for_a_drive(
-    device: torch.device, tmp_path: Path
+    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"cache-planning", "cache-sending", "cache-writing"}
 
@@ -44,6 +44,8 @@ def test_cache_has_threads_only_where_they_have_a_core_or_wait_for_a_drive(
     torch.set_num_threads(CORES - 1)
     assert threads(look_ahead=2)
     assert not threads(look_ahead=0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(CORES))
+    assert threads(look_ahead=2) is (device.type != "cpu")
 
 
 @pytest.mark.parametrize("policy", ["static", "lfu", "lru"])
