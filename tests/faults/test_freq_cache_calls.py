@@ -15,6 +15,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer, WorkingSetTooLarge
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection
+from tests.conftest import CORES
 from tests.contract.scenes import batch_of, table
 from tests.faults.freq_cache_training import TWO_WIDTHS, batch, built, started, train
 
@@ -49,6 +50,20 @@ def test_a_row_that_an_evaluated_batch_takes_back_at_once_is_not_read_before_it_
             pooled.sum().backward()
         assert pooled[0, 0].item() == wanted
     assert firsts(cache.read_rows("rows", torch.tensor([0])).weights) == [-2.0]
+
+
+def test_rows_read_ahead_for_an_evaluated_batch_are_those_that_are_written():
+    """Of the two that it misses, the first leaves with the batch before, and the other was never changed."""
+    torch.set_num_threads(CORES)  # the calls below read in this order
+    cache = built(ROWS, optimizer=PLAIN, cache_ratio=0.1, look_ahead=1)
+    cache(of(0, 1, 2, 3)).values().sum().backward()
+    trained, evaluated = of(4, 5), of(0, 9)
+    cache.prefetch(trained)
+    with torch.no_grad():
+        cache.prefetch(evaluated)
+    cache(trained).values().sum().backward()
+    with torch.no_grad():
+        assert firsts(cache(evaluated).values()) == [-1.0, 0.0]
 
 
 @pytest.mark.parametrize("saves", [False, True])

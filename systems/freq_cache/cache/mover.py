@@ -286,10 +286,8 @@ class BatchMover:
         has = plan.fetch_after <= self._writer.landed
         early = int(np.count_nonzero(has))
         planned.fetch_rows, planned.fetch_slots, again = plan.fetch_rows, plan.fetch_slots, plan.fetch_rows[:0]
-        # A batch that is not trained waits for the tier instead: its rows may leave again without another write-back,
-        # and whoever reads them then waits for nothing.
-        if early < has.size and planned.changes:
-            kept, again = self._leaving_now(plan, has)
+        if early < has.size:
+            kept, again = self._leaving_now(planned, has)
             order = np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
             planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
         planned.early, planned.last, planned.before = early, again.size, self._before[0]
@@ -300,11 +298,15 @@ class BatchMover:
         self._before = (plan.batch, plan.back_rows)
         return planned.sent
 
-    def _leaving_now(self, plan: Plan, has: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Int32s]:
-        """Mask of the rows to fetch that the previous batch writes back, and their indices among those, int32."""
-        batch, gone = self._before
+    def _leaving_now(self, planned: Planned, has: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Int32s]:
+        """Mask of the rows to fetch that the previous batch writes back, and their indices among those, int32.
+
+        A batch that is not trained has none, and waits for the tier: its rows may leave again without another
+        write-back, and whoever reads them then waits for nothing.
+        """
+        (batch, gone), plan = self._before, planned.plan
         none = np.zeros_like(has), gone[:0]
-        if self._kernel_tier or not 0 < gone.size <= self._exit.rows:
+        if not planned.changes or self._kernel_tier or not 0 < gone.size <= self._exit.rows:
             return none
         leaves = ~has & (plan.fetch_after == batch)
         if not leaves.any():
