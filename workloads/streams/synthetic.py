@@ -131,6 +131,10 @@ class SyntheticWorkload:
             labels=labels.astype(np.float32),
         )
 
+    def probabilities(self, index: int, split: Split = Split.TRAIN) -> Tensor:
+        """True click probabilities of a batch, float64 `[batch]`: what no model can beat."""
+        return torch.from_numpy(self._planted.probabilities(self.draw(STREAMS[split], index, self.batch_size)))
+
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
         # Drawn by row from the law and the track: as counts of so many independent samples are, without drawing the
         # samples. Beside the result it takes a few chunks of ranks.
