@@ -37,6 +37,11 @@ def lines() -> list[tuple[str, str]]:
             for ahead in LOOK_AHEAD
         )
 
+    def floor(stage: dict[str, Any]) -> str:
+        moving = ("full_gpu and the moves", "full_gpu and the slots' side of the moves")
+        found = [one for one in stage["results"].values() if moving[0] in one]
+        return " / ".join(f"{one[name]['throughput_relative_to_full']:.2f}" for name in moving for one in found)
+
     def ahead(name: str) -> str:
         results = record(name)["results"].values()
         return " / ".join(f"{one['relative_speed']['freq_cache[look_ahead=4]']:.2f}" for one in results)
@@ -74,6 +79,11 @@ def lines() -> list[tuple[str, str]]:
             (
                 f"against ColossalAI's cache, look-ahead 0 / 4, of 26 tables, 1 table; {threads}",
                 relative(stage, against="colossalai_cache"),
+            ),
+            (
+                "full tables that also copy the rows that miss, of 26 tables, 1 table, and the slots' side of it "
+                f"alone; {threads}",
+                floor(stage),
             ),
         ]
     made += [
