@@ -150,10 +150,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             if self._answers.poll(_POLL_S):
                 try:
                     message: Progress | Answer = self._answers.recv()
-                except (
-                    EOFError,
-                    OSError,
-                ):  # it ended, perhaps in the middle of a message, and its orphans too
+                except (EOFError, OSError):  # it ended, perhaps in the middle of a message, and its orphans too
                     self.wait(_GRACE_S)  # it may still write a core dump or flush its log
                     return self._post_mortem()
                 if not isinstance(message, Progress):

@@ -4,9 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 import torch
 from torchrec import KeyedJaggedTensor
@@ -17,8 +15,6 @@ from systems.freq_cache.cache.mover import Planned
 from systems.freq_cache.cache.plan import Ids
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
-
-T = TypeVar("T")
 
 
 class PlanningFailed(RuntimeError):
@@ -262,7 +258,7 @@ class Pipeline:
                     coming.told = True
 
         if coming.announcing is None:
-            coming.announcing = self._timed("planning_wait_s", partial(self._run, announce, self._planning))
+            coming.announcing = self._run(announce, self._planning, "planning_wait_s")
         return coming.announcing
 
     def _plan(self, coming: Coming) -> Task[None]:
@@ -275,7 +271,7 @@ class Pipeline:
                     coming.planned = [cache.plan(ids, changes=coming.changes) for cache, ids in announced]
 
         if coming.planning is None:
-            coming.planning = self._timed("planning_wait_s", partial(self._run, plan, self._planning))
+            coming.planning = self._run(plan, self._planning, "planning_wait_s")
         return coming.planning
 
     def _send(self, coming: Coming) -> Task[None]:
@@ -289,7 +285,7 @@ class Pipeline:
                     cache.mover.send(planned)
 
         if coming.sending is None:
-            coming.sending = self._timed("fetch_wait_s", partial(self._run, send, self._sending))
+            coming.sending = self._run(send, self._sending, "fetch_wait_s")
         return coming.sending
 
     def _send_ahead(self, moved: int) -> None:
@@ -299,23 +295,22 @@ class Pipeline:
                 break
             self._send(coming)
 
-    @staticmethod
-    def _run(work: Callable[[], None], worker: Worker | None) -> Task[None]:
-        """Have a thread do some work; without one, do it now."""
+    def _run(self, work: Callable[[], None], worker: Worker | None, counter: str | None = None) -> Task[None]:
+        """Have a thread do some work; without one, do it now. `counter`: as in `_timed`."""
         if worker is not None:
             return worker.submit(work)
         task = Task(work)
-        task.run()
+        self._timed(counter, task.run)
         if task.error is not None and not isinstance(task.error, Exception):
             raise task.error
         return task
 
-    def _timed(self, counter: str, work: Callable[[], T]) -> T:
-        """Call a function that works or waits for another thread, and count its time as a wait of training."""
+    def _timed(self, counter: str | None, work: Callable[[], None]) -> None:
+        """Call a function that works, or waits for a thread. `counter`: of waits of training, which gets its time."""
         start, counted = time.perf_counter(), self._caches[0].traffic
-        done = work()
-        setattr(counted, counter, getattr(counted, counter) + time.perf_counter() - start)
-        return done
+        work()
+        if counter is not None:
+            setattr(counted, counter, getattr(counted, counter) + time.perf_counter() - start)
 
     def _run_and_check(self, change: Callable[[], None]) -> None:
         """Change the planners while nothing else does, and return when that is done."""
