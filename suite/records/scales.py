@@ -20,7 +20,7 @@ class Scale:
             (rounding_full.json).
         warmup_steps: Steps of the embeddings alone after every build. As many as `train_steps`, where that is
             affordable: then turns are timed on the steps whose traffic is counted.
-        turn_steps: Steps of a turn; on a CPU `LONG_TURN` for a system that works between its steps.
+        turn_steps: Least steps of a turn; `suite.run.turns.groups` makes turns of short steps longer.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
             built once then, because tables are written whole: what else are builds are blocks of turns.
         timeout_s, stall_s: Limits of one cell.

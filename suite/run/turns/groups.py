@@ -14,8 +14,11 @@ from suite.records.scales import LEAD_STEPS
 
 BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
+TURN_S = 0.1
+"""Seconds of a turn at the pace of the first system alone, if four times `turn_steps` suffice: a stall of the machine,
+some tens of milliseconds, is then a part of a turn, and short steps are measured for as long as others."""
 LONG_TURN = 8
-"""Steps of a turn of systems with background threads, on a CPU: only a small part of their work delays others."""
+"""Least steps of a turn of systems with background threads, on a CPU: only a small part of their work delays others."""
 
 
 class MemoryNeed(NamedTuple):
@@ -161,10 +164,12 @@ def _fit(participants: Sequence[Participant], room: MemoryNeed) -> bool:
 
 
 def _group(participants: Sequence[Participant], isolation: Isolation) -> TimingGroup:
-    cell = participants[0].cell
-    steps, turns = cell.turn_steps, cell.turns
+    cell, timing = participants[0].cell, participants[0].measurement.timing
+    least, turns = cell.turn_steps, cell.turns
+    pace = (timing and timing.alone_steps_per_s) or 0.0
+    steps = max(least, min(4 * least, math.ceil(TURN_S * pace)))
     if any(one.needs_long_turns for one in participants):
-        steps, turns = LONG_TURN, max(1, 2 * turns * steps // LONG_TURN)
+        steps, turns = max(steps, LONG_TURN), max(1, 2 * turns * least // LONG_TURN)
     # turns after which every order was used equally often; on a drive, over all blocks together
     design = len(balanced_orders(len(participants)))
     if cell.host_budget_bytes is not None:

@@ -79,6 +79,15 @@ def test_turns_are_long_where_somebody_works_between_steps(short_turns, turns):
     assert (group.steps, group.turns) == (LONG_TURN, turns)
 
 
+@pytest.mark.parametrize(("pace", "steps"), [(None, 4), (20.0, 4), (49.0, 5), (140.0, 14), (1000.0, 16)])
+def test_turns_of_short_steps_last_as_long_as_others(pace, steps):
+    made = entrant("full_gpu", cell={"turn_steps": 4})
+    timing = made.measurement.timing.model_copy(update={"alone_steps_per_s": pace})
+    baseline = made.model_copy(update={"measurement": made.measurement.model_copy(update={"timing": timing})})
+    (group,) = arrange([entrant("reference", cell={"turn_steps": 4}), baseline], ROOM)
+    assert group.steps == steps
+
+
 @pytest.mark.parametrize(
     ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (130, 12, 3), (70, 6, 3), (56, 6, 2), (30, 4, 1)]
 )
