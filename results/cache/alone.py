@@ -4,12 +4,14 @@
     python results/cache/alone.py --bottom-mlp 128 --top-mlp 128,64,1 --workloads criteo_kaggle --out FILE
 
 What a system's threads do to its own training thread is seen here alone: systems that share a process share its OpenMP
-threads too. A process whose turn it is not does nothing. Ratios are medians over turns, each against the first system's
-in the same turn. A record is made on an idle machine: `load_average` is that before each workload.
+threads too. A process whose turn it is not does nothing. Each ratio is the median over the turns of its processes,
+against the first system's in the same turn, then the geometric mean over processes, which differ by where their memory
+lies. A record is made on an idle machine: `load_average` is that before each workload.
 """
 
 import argparse
 import json
+import operator
 import os
 import statistics
 import sys
@@ -37,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workloads", default="criteo_kaggle,avazu,criteo_1tb")
     parser.add_argument("--scale", default="small", choices=list(SCALES))
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--turns", type=int, default=9, help="of every system")
+    parser.add_argument("--processes", type=int, default=6, help="of every system, one after another")
+    parser.add_argument("--turns", type=int, default=3, help="of every process")
     parser.add_argument("--steps", type=int, default=60, help="of every turn")
     parser.add_argument("--bottom-mlp", type=_widths, help="hidden widths, as 512,256; default: the scale's")
     parser.add_argument("--top-mlp", type=_widths, help="the same, with the 1 at its end")
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for workload in dict.fromkeys(cell.workload for cell in cells):
         mine = [cell for cell in cells if cell.workload == workload]
         mine.sort(key=lambda cell: SYSTEMS.index(cell.system))
-        results[workload] = in_turns(mine, turns=asked.turns, steps=asked.steps)
+        results[workload] = in_turns(mine, processes=asked.processes, turns=asked.turns, steps=asked.steps)
         sys.stdout.write(f"{workload}: {json.dumps(results[workload]['relative_speed'])}\n")
     record = {
         "environment": capture().model_dump(mode="json"),
@@ -68,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_json(asked.out, record)
 
 
-def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]:
-    """Seconds of every turn by system, steps per second, and speeds relative to the first system.
+def in_turns(cells: Sequence[Cell], *, processes: int, turns: int, steps: int) -> dict[str, Any]:
+    """Seconds of every turn by system and process, steps per second, and speeds relative to the first system.
 
     Raises:
         SystemExit: a system failed; the message says why.
@@ -84,22 +87,28 @@ def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]
         for cell in cells
     )
     group = TimingGroup(participants=participants, isolation="own process", turns=turns, steps=steps)
-    with tempfile.TemporaryDirectory() as folder:
-        limits = limits_of(cells[0], timeout_s=None, cells=len(cells))
-        result = time_group(group, limits=limits, log=Path(folder) / "turns.log")
-    if result.failed:
-        raise SystemExit(f"{cells[0].workload}: {next(iter(result.failed.values())).reason}")
-    seconds = {
-        cell.system: [turn.seconds for build in result.series(cell.system)[0] for turn in build] for cell in cells
-    }
+    limits = limits_of(cells[0], timeout_s=None, cells=len(cells))
+    seconds: dict[str, list[list[float]]] = {cell.system: [] for cell in cells}
+    for _ in range(processes):
+        with tempfile.TemporaryDirectory() as folder:
+            result = time_group(group, limits=limits, log=Path(folder) / "turns.log")
+        if result.failed:
+            raise SystemExit(f"{cells[0].workload}: {next(iter(result.failed.values())).reason}")
+        for name, own in seconds.items():
+            own.append([turn.seconds for build in result.series(name)[0] for turn in build])
     first = seconds[cells[0].system]
+    ratios = {
+        name: [statistics.median(map(operator.truediv, *both)) for both in zip(first, own, strict=True)]
+        for name, own in seconds.items()
+    }
     return {
         "load_average": load,
-        "steps_per_s": {name: steps / statistics.median(own) for name, own in seconds.items()},
-        "relative_speed": {
-            name: statistics.median(theirs / ours for theirs, ours in zip(first, own, strict=True))
+        "steps_per_s": {
+            name: statistics.geometric_mean(steps / statistics.median(one) for one in own)
             for name, own in seconds.items()
         },
+        "relative_speed": {name: statistics.geometric_mean(own) for name, own in ratios.items()},
+        "relative_speed_by_process": ratios,
         "seconds": seconds,
     }
 

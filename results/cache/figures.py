@@ -134,7 +134,7 @@ def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> tuple[
 FIGURES = {
     "planning": (planning, 120),
     "misses": (misses, 250),
-    "stage": (stage, 600),
+    "stage": (stage, 240),
     "table_size": (table_size, 480),
     "miss_cost": (miss_cost, 480),
 }

@@ -28,6 +28,7 @@ from workloads.dlrm import build_dlrm
 RATIO = 0.05
 """Share of rows that have slots."""
 MOVES, HALF_MOVES = "full_gpu and the moves", "full_gpu and the slots' side of the moves"
+_BUILDS = 3
 _LOAD_ROWS = 1 << 20
 _ROTATING_ROWS = 1_000_000
 """Rows that miss in turn, at random places of the table, as many in any table."""
@@ -40,7 +41,7 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
 
     Ids follow Zipf's law, see `ZipfTables`. The last answers of every turn must agree, with SGD bitwise. ColossalAI's
     cache takes part with SGD, which is all that it has. The full table takes part again with SGD, with the least that a
-    cache adds to its step: see `with_moves`.
+    cache adds to its step: see `with_moves`. Of several builds, whose memory lies elsewhere, the middle one counts.
     """
     lookups, rows = setting.lookups or 53_248, setting.rows or 1_000_000
     results = {}
@@ -51,18 +52,24 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
         batches = [features_of(names, stream.ids(samples)) for _ in range(setting.steps)]
         gradient = torch.randn(samples, tables * setting.dim, generator=torch.Generator().manual_seed(0)) / samples
         for kind in (OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD):
-            runs: dict[str, Run] = {}
-            rival = ["colossalai_cache"] if kind is OptimizerKind.SGD else []
-            for name in ("full_gpu", *(f"freq_cache[look_ahead={ahead}]" for ahead in (0, 1, 4)), *rival):
-                system = system_of(name, frequencies, lookups, kind, setting.dim)
-                stream_of = iter(batches)
-                runs[name] = (system, training(system, stream_of, gradient), stream_of)
-            for name in (MOVES, HALF_MOVES) if kind is OptimizerKind.SGD else ():
-                system, stream_of = system_of("full_gpu", frequencies, lookups, kind, setting.dim), iter(batches)
-                step, moves = training(system, stream_of, gradient), moves_of(frequencies, batches)
-                step = with_moves(step, moves, rows=rows, dim=setting.dim, whole=name is MOVES)
-                runs[name] = (system, step, stream_of)
-            found = in_turns(runs, setting, exact=kind is OptimizerKind.SGD)
+            spec = (frequencies, lookups, kind, setting.dim)
+            builds = []
+            for _ in range(_BUILDS):
+                runs: dict[str, Run] = {}
+                rival = ["colossalai_cache"] if kind is OptimizerKind.SGD else []
+                for name in ("full_gpu", *(f"freq_cache[look_ahead={ahead}]" for ahead in (0, 1, 4)), *rival):
+                    system, stream_of = system_of(name, *spec), iter(batches)
+                    runs[name] = (system, training(system, stream_of, gradient), stream_of)
+                for name in (MOVES, HALF_MOVES) if kind is OptimizerKind.SGD else ():
+                    system, stream_of = system_of("full_gpu", *spec), iter(batches)
+                    step, moves = training(system, stream_of, gradient), moves_of(frequencies, batches)
+                    step = with_moves(step, moves, rows=rows, dim=setting.dim, whole=name is MOVES)
+                    runs[name] = (system, step, stream_of)
+                builds.append(in_turns(runs, setting, exact=kind is OptimizerKind.SGD))
+            found = {
+                name: {key: statistics.median(build[name][key] for build in builds) for key in one}
+                for name, one in builds[0].items()
+            }
             for one in found.values():
                 one["throughput_relative_to_full"] = 1 / one["relative_cost"]
             results[f"{tables} tables, {kind.value}"] = found

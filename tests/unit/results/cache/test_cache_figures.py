@@ -39,10 +39,11 @@ def test_look_ahead_never_beats_the_minimum(tmp_path: Path) -> None:
 
 def test_systems_alone_take_as_many_turns_each_with_the_model_that_is_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "alone.json"
-    words = "--scale smoke --workloads avazu --turns 2 --steps 3 --bottom-mlp 16 --top-mlp 24,1 --out"
+    words = "--scale smoke --workloads avazu --processes 2 --turns 3 --steps 3 --bottom-mlp 16 --top-mlp 24,1 --out"
     alone.main([*words.split(), str(out)])
     record = json.loads(out.read_text())
     assert (record["bottom_mlp"], record["top_mlp"]) == ([16], [24, 1])
     found = record["results"]["avazu"]
-    assert {name: len(seconds) for name, seconds in found["seconds"].items()} == dict.fromkeys(alone.SYSTEMS, 2)
+    turns = {name: [len(one) for one in processes] for name, processes in found["seconds"].items()}
+    assert turns == {name: [3, 3] for name in alone.SYSTEMS}
     assert found["relative_speed"]["freq_cache"] == 1
