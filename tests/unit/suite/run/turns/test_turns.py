@@ -79,7 +79,7 @@ def test_turns_are_long_where_somebody_works_between_steps(short_turns, turns):
     assert (group.steps, group.turns) == (LONG_TURN, turns)
 
 
-@pytest.mark.parametrize(("pace", "steps"), [(None, 4), (20.0, 4), (49.0, 5), (140.0, 14), (1000.0, 16)])
+@pytest.mark.parametrize(("pace", "steps"), [(None, 4), (60.0, 4), (99.0, 5), (140.0, 7), (1000.0, 16)])
 def test_turns_of_short_steps_last_as_long_as_others(pace, steps):
     made = entrant("full_gpu", cell={"turn_steps": 4})
     timing = made.measurement.timing.model_copy(update={"alone_steps_per_s": pace})
