@@ -4,8 +4,8 @@
     python results/cache/alone.py --bottom-mlp 128 --top-mlp 128,64,1 --workloads criteo_kaggle --out FILE
 
 What a system's threads do to its own training thread is seen here alone: systems that share a process share its OpenMP
-threads too. A process whose turn it is not does nothing. Each ratio is the median over the turns of its processes,
-against the first system's in the same turn, then the geometric mean over processes, which differ by where their memory
+threads too. A process whose turn it is not does nothing. In each turn a system is compared with the first one; a ratio
+is the median over the turns of a process, then the geometric mean over processes, which differ by where their memory
 lies. A record is made on an idle machine: `load_average` is that before each workload.
 """
 

@@ -5,18 +5,35 @@ import io
 import numpy as np
 
 from suite.records.measured import Conditions, MachineState, Turns
-from suite.records.record import Status
+from suite.records.record import Check, Status, Verification
 from suite.run.console.display import Display
 from suite.run.process import Limits
+from suite.run.turns.groups import BASELINE_REPEAT, MemoryNeed
 from suite.run.worker import CellResult, Progress
 from tests.faults.cells import tiny_cell
-from tests.unit.suite.fabricate import measurement, optimum, verification
+from tests.unit.suite.fabricate import environment, measurement, optimum, record, verification
 
 TIMES = Turns(contest="c", way="one process", steps=1, system_s=((0.5, 0.5), (0.5, 0.5)))
 GENEROUS = Limits(wall_s=40, stall_s=40, host_bytes=8 * 10**9)
 OPTIMUM = optimum().model_copy(update={"first_step": 3, "steps": 2})
 """Over the counted steps of `tiny_cell`."""
+GB = 10**9
+ROOM = MemoryNeed(host=100 * GB, device=100 * GB, disk=100 * GB)
+REPEAT = "full_gpu" + BASELINE_REPEAT
+EXACT = Verification(checks=(Check(name="sgd: losses", passed=True, max_difference=0.0, tolerance=0.0),))
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
+
+
+def entrant(system, *, host_gb=1, memory=None, cell=None, **changes):
+    """A record of a tiny cell on a CPU that held so much, and `memory` elsewhere, and is `changes`."""
+    of = tiny_cell(system, **(cell or {}))
+    found = measurement(of)
+    peaks = {"host_peak_rss_bytes": (1 + host_gb) * GB, "host_baseline_rss_bytes": GB}
+    none = {"device_used_bytes": None, "device_reserved_bytes": None, "anatomy_bytes": {}}
+    held = found.memory.model_copy(update={**peaks, **none, **(memory or {})})
+    made = record(system, where=environment(gpu=False))
+    parts = {"measurement": found.model_copy(update={"memory": held, **changes}), "verification": EXACT, "turns": None}
+    return made.model_copy(update={"cell": of, **parts})
 
 
 def times(cell):

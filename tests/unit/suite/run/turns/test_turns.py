@@ -1,4 +1,4 @@
-"""Who takes turns with whom, in which order and process, and what their records keep."""
+"""In which order and process systems take turns, and what their records keep."""
 
 import itertools
 from collections import Counter
@@ -6,123 +6,16 @@ from collections import Counter
 import pytest
 
 from suite.records.measured import Turns
-from suite.records.record import Check, Status, Verification
-from suite.records.scales import LEAD_STEPS
+from suite.records.record import Status, Verification
 from suite.run.process import Limits
 from suite.run.turns import timing
-from suite.run.turns.groups import BASELINE_REPEAT, LONG_TURN, MemoryNeed, arrange, who_takes_turns
+from suite.run.turns.groups import arrange
 from suite.run.turns.timing import take_turns, time_group, times_of
 from suite.run.worker import Build, CellResult, RunSteps, StepTiming
-from tests.faults.cells import fake, tiny_cell
-from tests.unit.suite.fabricate import environment, measurement, record
-from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
+from tests.faults.cells import fake
+from tests.unit.suite.run.runner_scenes import EXACT, GB, REPEAT, ROOM, Notebook, QuietMachine, entrant
 
-GB = 10**9
-ROOM = MemoryNeed(host=100 * GB, device=100 * GB, disk=100 * GB)
-REPEAT = "full_gpu" + BASELINE_REPEAT
 LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
-EXACT = Verification(checks=(Check(name="sgd: losses", passed=True, max_difference=0.0, tolerance=0.0),))
-
-
-def entrant(system, *, host_gb=1, memory=None, cell=None, **changes):
-    """A record of a tiny cell on a CPU that held so much, and `memory` elsewhere, and is `changes`."""
-    of = tiny_cell(system, **(cell or {}))
-    found = measurement(of)
-    peaks = {"host_peak_rss_bytes": (1 + host_gb) * GB, "host_baseline_rss_bytes": GB}
-    none = {"device_used_bytes": None, "device_reserved_bytes": None, "anatomy_bytes": {}}
-    held = found.memory.model_copy(update={**peaks, **none, **(memory or {})})
-    made = record(system, where=environment(gpu=False))
-    parts = {"measurement": found.model_copy(update={"memory": held, **changes}), "verification": EXACT, "turns": None}
-    return made.model_copy(update={"cell": of, **parts})
-
-
-def names(group):
-    return [one.name for one in group.participants]
-
-
-# Arrangement
-
-
-def test_baseline_takes_turns_twice_and_kernels_of_others_not_at_all():
-    alike, other = entrant("fbgemm_uvm", same_kernel_as="full_gpu"), entrant("full_gpu")
-    (group,) = arrange(who_takes_turns([entrant("reference"), other, alike]), ROOM)
-    assert names(group) == ["full_gpu", REPEAT, "reference"]
-    assert (group.isolation, group.turns, group.steps) == ("one process", 6, 1)  # a whole design of three
-    failed = other.model_copy(update={"status": Status.CRASHED})
-    assert who_takes_turns([alike]) == who_takes_turns([alike, failed]) == [alike]
-
-
-@pytest.mark.parametrize(
-    ("baseline_gb", "host_gb", "way", "groups"),
-    [
-        (33, 33, "two by two", [["full_gpu", REPEAT], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
-        (60, 30, "two by two", [["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
-        (60, 60, "alone", [["full_gpu"], ["reference"], ["freq_cache"]]),
-    ],
-)
-def test_what_does_not_fit_together_meets_the_baseline_or_nobody(baseline_gb, host_gb, way, groups):
-    others = [entrant(name, host_gb=host_gb) for name in ("reference", "freq_cache")]
-    found = arrange([*others, entrant("full_gpu", host_gb=baseline_gb)], ROOM)
-    assert [names(group) for group in found] == groups
-    assert {group.isolation for group in found} == {way}
-
-
-@pytest.mark.parametrize(("short_turns", "turns"), [(20, 6), (40, 12), (2, 6)])
-def test_turns_are_long_where_somebody_works_between_steps(short_turns, turns):
-    """They take about twice the steps of short ones, in whole designs."""
-    changes = ({}, {"busy_between_steps": True})
-    records = [
-        entrant(name, cell={"turns": short_turns}, **change)
-        for name, change in zip(("full_gpu", "freq_cache"), changes, strict=True)
-    ]
-    (group,) = arrange(records, ROOM)
-    assert (group.steps, group.turns) == (LONG_TURN, turns)
-
-
-@pytest.mark.parametrize(("pace", "steps"), [(None, 4), (60.0, 4), (99.0, 5), (140.0, 7), (1000.0, 16)])
-def test_turns_of_short_steps_last_as_long_as_others(pace, steps):
-    made = entrant("full_gpu", cell={"turn_steps": 4})
-    timing = made.measurement.timing.model_copy(update={"alone_steps_per_s": pace})
-    baseline = made.model_copy(update={"measurement": made.measurement.model_copy(update={"timing": timing})})
-    (group,) = arrange([entrant("reference", cell={"turn_steps": 4}), baseline], ROOM)
-    assert group.steps == steps
-
-
-@pytest.mark.parametrize(
-    ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (130, 12, 3), (70, 6, 3), (56, 6, 2), (30, 4, 1)]
-)
-def test_small_dataset_gives_fewer_designs_then_shorter_turns_then_a_part_of_a_design(epoch_steps, turns, steps):
-    cell = {"turns": 18, "turn_steps": 3, "train_steps": 3, "counted_steps": 2, "warmup_steps": 4}
-    records = [entrant(name, epoch_samples=32 * epoch_steps, cell=cell) for name in ("full_gpu", "reference")]
-    (group,) = arrange(records, ROOM)
-    assert (group.turns, group.steps) == (turns, steps)
-    assert group.stream_steps == 4 + 2 * turns * (LEAD_STEPS + steps) <= epoch_steps
-
-
-def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not():
-    records = [entrant(name) for name in ("full_gpu", "reference")]
-    busy = [entrant(name, busy_between_steps=True) for name in ("freq_cache", "freq_cache[look_ahead=4]")]
-    calm, long = arrange([*records, *busy], ROOM)
-    assert names(calm) == ["full_gpu", REPEAT, "reference"]
-    assert names(long) == ["full_gpu", "freq_cache", "freq_cache[look_ahead=4]"]
-    assert [[one.own_process for one in group.participants] for group in (calm, long)] == [[False] * 3, [True] * 3]
-    assert (calm.steps, long.steps > 1, long.isolation) == (1, True, "one process")
-    pairs = arrange([*records, *busy], MemoryNeed(host=2 * GB, device=GB, disk=GB))
-    assert [names(pair) for pair in pairs[2:]] == [["full_gpu", "freq_cache"], ["full_gpu", "freq_cache[look_ahead=4]"]]
-    assert [pair.steps for pair in pairs] == [1, 1, long.steps, long.steps]
-
-
-def test_needs_add_up_and_must_fit_in_every_kind_of_memory():
-    memory = {"device_used_bytes": 2 * GB, "anatomy_bytes": {"disk/rows": 3 * GB}}
-    records = [entrant(name, memory=memory) for name in ("reference", "freq_cache")]
-    room = MemoryNeed(host=2 * GB, device=4 * GB, disk=6 * GB)
-    assert [group.isolation for group in arrange(records, room)] == ["one process"]
-    for kind in room._fields:
-        less = room._replace(**{kind: getattr(room, kind) - 1})
-        assert [group.isolation for group in arrange(records, less)] == ["alone", "alone"]
-
-
-# Timing
 
 
 class Scene:
