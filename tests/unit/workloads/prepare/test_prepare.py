@@ -214,8 +214,8 @@ names = st.sampled_from(["", "0", "1", "2", "3", "4", "f" * 16, "f" * 15])
 def prepared(ids, folder, *, files=1, **chosen):
     """All rows of the only table, and its counts, of ids spread over several files."""
     paths = [folder / f"part_{number}" for number in range(files)]
-    for path, part in zip(paths, np.array_split(np.array(ids, object), files), strict=True):
-        path.write_text("".join(f"1,2,{i}\n" for i in part))
+    for number, part in enumerate(np.array_split(np.array(ids, object), files)):
+        paths[number].write_text("".join(f"1,{number},{i}\n" for i in part))  # no two of one content: it is refused
     manifest = prepare(ONE_TABLE, paths, out=folder, settings=Settings(**chosen))
     arrays = [np.load(folder / "one" / f"{split}_ids.npy") for split in manifest.splits]
     return np.concatenate(arrays)[:, 0].tolist(), np.load(folder / "one" / "counts.npy").tolist(), manifest
