@@ -14,7 +14,7 @@ from suite.records.scales import LEAD_STEPS
 
 BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
-TURN_S = 0.05
+TURN_S = 0.04
 """Least seconds of a turn at the first system's pace alone, if four times `turn_steps` suffice: a stall of the machine,
 some tens of milliseconds, is then a part of a turn, and short steps are measured for as long as others."""
 LONG_TURN = 8

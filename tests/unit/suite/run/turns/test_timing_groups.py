@@ -50,7 +50,7 @@ def test_turns_are_long_where_somebody_works_between_steps(short_turns, turns):
     assert (group.steps, group.turns) == (LONG_TURN, turns)
 
 
-@pytest.mark.parametrize(("pace", "steps"), [(None, 4), (60.0, 4), (99.0, 5), (180.0, 9), (1000.0, 16)])
+@pytest.mark.parametrize(("pace", "steps"), [(None, 4), (99.0, 4), (110.0, 5), (240.0, 10), (1000.0, 16)])
 @pytest.mark.parametrize("busy", [False, True])
 def test_turns_of_short_steps_last_as_long_as_others(pace, steps, busy):
     alone = measurement(tiny_cell("full_gpu"), alone_steps_per_s=pace).timing
