@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -107,7 +107,7 @@ def one_at_a_time(
     return call
 
 
-def end(access: Access, workers: Sequence[Worker], caches: list[Cache], commits: Commits | None) -> None:
+def end(access: Access, workers: Mapping[str, Worker], caches: list[Cache], commits: Commits | None) -> None:
     """Stop the threads, close tiers and directory, and clear the list of caches, which frees their rows.
 
     In a forked process it does nothing: they belong to the parent.
@@ -117,7 +117,7 @@ def end(access: Access, workers: Sequence[Worker], caches: list[Cache], commits:
         return
 
     def stop() -> None:
-        for worker in workers:
+        for worker in workers.values():
             worker.close()
         for cache in caches:
             cache.tier.close()

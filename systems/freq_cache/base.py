@@ -114,18 +114,24 @@ class CachedTables(EmbeddingSystem):
         # nothing below refers back to the collection, so that its files and threads are released with it
         self.caches = caches = list[Cache]()  # one for each group of tables that share slots; none once it was closed
         self._access = access = Access()
-        workers = list[Worker]()
+        workers = dict[str, Worker]()
         self._end = weakref.finalize(self, end, access, workers, caches, self._commits)
         try:
-            for task in ("planning", "sending", "writing") if look_ahead and _have_a_core(spec) else ():
-                workers.append(Worker(f"cache-{task}"))
-            planning, sending, writing = tuple(workers) or (None, None, None)
+            for task in _tasks_of(spec):
+                workers[task] = Worker(f"cache-{task}")
             self.threads = len(workers)
             # rows are allocated also where the model around them is built on meta or in inference mode
             with torch.device("cpu"), torch.inference_mode(False):
                 for number, group in enumerate(groups):
                     caches.append(
-                        build_cache(spec, group, number, commits=self._commits, transfer=transfer, writing=writing)
+                        build_cache(
+                            spec,
+                            group,
+                            number,
+                            commits=self._commits,
+                            transfer=transfer,
+                            writing=workers.get("writing"),
+                        )
                     )
             if self._commits is not None:
                 self.fused_optimizer.restore(self._commits.extra.get("hyper", {}))
@@ -140,8 +146,9 @@ class CachedTables(EmbeddingSystem):
             split=partial(parts_on_host, self._groups, transfer),
             look_ahead=look_ahead,
             lookups_per_backward=spec.lookups_per_backward,
-            planning=planning,
-            sending=sending,
+            finding=workers.get("finding"),
+            planning=workers.get("planning"),
+            sending=workers.get("sending"),
         )
 
     @classmethod
@@ -320,15 +327,17 @@ class CachedTables(EmbeddingSystem):
             cache.count_by_table = enabled
 
 
-def _have_a_core(spec: CacheSpec) -> bool:
-    """Whether threads of a cache have a core beside training, or wait for a drive, or training waits for a device.
+def _tasks_of(spec: CacheSpec) -> tuple[str, ...]:
+    """What has a thread of its own: nothing unless that has a core beside training, or one of them waits for a device.
 
     On a CPU whose cores all are in training's OpenMP team, a thread of the cache runs where that team waits for it.
     Ranks on this machine, of which `torchrun` tells, share its cores.
     """
     idle = spec.device.type != "cpu" or spec.tier == "file"
     training = torch.get_num_threads() * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return idle or training < len(os.sched_getaffinity(0))
+    if not spec.look_ahead or not (idle or training < len(os.sched_getaffinity(0))):
+        return ()
+    return ("finding",) * sizing.finds_apart(spec) + ("planning", "sending", "writing")
 
 
 def _trains_weights(features: KeyedJaggedTensor) -> bool:

@@ -11,6 +11,14 @@ from systems.freq_cache.cache.plan import Ids, check_bags
 from systems.freq_cache.cache.staging import Transfer
 from systems.threads import Task
 
+PLANNED_AHEAD = 2
+"""Steps from a batch's plan to its lookup. In one step the plan and the read of its rows would follow each other."""
+
+
+def known_behind(look_ahead: int) -> int:
+    """Number of batches behind it that are known when a batch is planned."""
+    return max(look_ahead - PLANNED_AHEAD, 0)
+
 
 @dataclass(eq=False)
 class Coming:

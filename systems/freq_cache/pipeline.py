@@ -9,25 +9,16 @@ from itertools import islice
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.batches import Coming, versions_of
+from systems.freq_cache.batches import Coming, known_behind, versions_of
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import Planned
-from systems.freq_cache.cache.plan import Ids
+from systems.freq_cache.cache.plan import Distinct, Ids
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
 
 
 class PlanningFailed(RuntimeError):
     """Planning a batch failed, or was interrupted; the cause says why."""
-
-
-PLANNED_AHEAD = 2
-"""Steps from a batch's plan to its lookup. In one step the plan and the read of its rows would follow each other."""
-
-
-def known_behind(look_ahead: int) -> int:
-    """Number of batches behind it that are known when a batch is planned."""
-    return max(look_ahead - PLANNED_AHEAD, 0)
 
 
 class Pipeline:
@@ -46,6 +37,7 @@ class Pipeline:
     Args:
         split: Splits a batch into the features of each cache.
         planning, sending: The threads that plan and send; None: the calling thread does both.
+        finding: The thread that finds the distinct rows of batches; None: the one that plans.
     """
 
     def __init__(
@@ -55,13 +47,14 @@ class Pipeline:
         split: Callable[[KeyedJaggedTensor], list[KeyedJaggedTensor]],
         look_ahead: int,
         lookups_per_backward: int,
+        finding: Worker | None,
         planning: Worker | None,
         sending: Worker | None,
     ) -> None:
         self._caches = caches
         self.split = split
         self._window = known_behind(look_ahead)
-        self._planning, self._sending = planning, sending
+        self._finding, self._planning, self._sending = finding, planning, sending
         self.in_flight = InFlight(
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
         )
@@ -166,7 +159,7 @@ class Pipeline:
 
         Raises: as `move`.
         """
-        for worker in (self._planning, self._sending):  # what is sent was planned before
+        for worker in (self._finding, self._planning, self._sending):  # what is sent was planned before
             if (self._coming or not self._chosen) and worker is not None:
                 worker.submit(lambda: None).wait()  # for all that it has to do
         self._check()
@@ -246,18 +239,20 @@ class Pipeline:
     def _announce(self, coming: Coming) -> Task[None]:
         """Have the planners told of a batch, unless that was done. What is wrong with its ids is the task's error."""
 
+        def find() -> list[tuple[Ids, Distinct]]:
+            return [cache.distinct(part) for cache, part in zip(self._caches, coming.parts, strict=True)]
+
         def announce() -> None:
-            if coming.ids is None:
-                parts = zip(self._caches, coming.parts, strict=True)
-                coming.ids = [Ids.of(part, cache.feature_starts) for cache, part in parts]
             if not coming.told:
-                found = [cache.distinct(ids) for cache, ids in zip(self._caches, coming.ids, strict=True)]
+                found = find() if finding is None else finding.result()
+                coming.ids = [ids for ids, _ in found]
                 with self._change():
-                    for cache, distinct in zip(self._caches, found, strict=True):
+                    for cache, (_, distinct) in zip(self._caches, found, strict=True):
                         cache.announce(distinct, changes=coming.changes)
                     coming.told = True
 
         if coming.announcing is None:
+            finding = None if self._finding is None else self._finding.submit(find)
             coming.announcing = self._run(announce, self._planning, "planning_wait_s")
         return coming.announcing
 

@@ -36,6 +36,8 @@ SLOT_ID_BYTES = 24
 of its bag."""
 ROW_INDEX_BYTES = 4 + 2
 """Maximum bytes per row on the host, for its location in the index and for the policy's statistics."""
+FINDING_BYTES = 4
+"""Bytes per row on the host where a thread finds the distinct rows of a batch while another one plans."""
 FILE_ROW_BYTES = 4 + 2
 """Bytes per row on the host, with a file tier, for its position in the file and its checksum."""
 SLOT_INDEX_BYTES = 12.125
@@ -142,7 +144,7 @@ def _slots_in_host(spec: CacheSpec) -> bool:
 
 def host_bytes(spec: CacheSpec, group: Group, slots: int) -> int:
     """Bytes of a cache in memory, with a file tier: slots, index, policy, map of the file, coming batches, staging."""
-    index = index_bytes(group.rows, slots) + FILE_ROW_BYTES * group.rows
+    index = index_bytes(spec, group.rows, slots) + FILE_ROW_BYTES * group.rows
     window = WINDOW_BYTES * (spec.look_ahead + 2) * spec.batch_lookups * spec.lookups_per_backward
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
 
@@ -168,12 +170,18 @@ def required_bytes(spec: CacheSpec) -> dict[Tier, int]:
     # rows in a file take disk space once they are written, and an entry in the in-memory map of the file
     in_file = spec.tier == "file"
     rows = FILE_ROW_BYTES * spec.rows + ram_bytes_of(spec) if in_file else slow_bytes(spec)
-    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec.rows, int(spec.rows * ratio)) + rows}
+    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
 
 
-def index_bytes(rows: int, slots: int) -> int:
+def index_bytes(spec: CacheSpec, rows: int, slots: int) -> int:
     """Bytes of a cache's index and policy on the host, without some queues of fixed size."""
-    return int(rows * ROW_INDEX_BYTES + slots * SLOT_INDEX_BYTES)
+    per_row = ROW_INDEX_BYTES + (FINDING_BYTES if finds_apart(spec) else 0)
+    return int(rows * per_row + slots * SLOT_INDEX_BYTES)
+
+
+def finds_apart(spec: CacheSpec) -> bool:
+    """Whether a thread finds the distinct rows of batches while another plans: beside a device, which trains faster."""
+    return spec.look_ahead > 0 and spec.device.type != "cpu"
 
 
 def slots_of(spec: CacheSpec, group: Group) -> int:
@@ -219,10 +227,11 @@ def build_cache(
     def make_pool(slots: int) -> SlotTable:
         return SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
 
+    ids = together * spec.batch_lookups
     try:
         return Cache(
             group,
-            planner=Planner(rows=group.rows, slots=slots, policy=policy, batch_ids=together * spec.batch_lookups),
+            planner=Planner(rows=group.rows, slots=slots, policy=policy, batch_ids=ids, apart=finds_apart(spec)),
             tier=tier,
             make_pool=make_pool,
             staging_rows=staging_rows(spec, slots),

@@ -14,7 +14,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import Support, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.pipeline import known_behind
+from systems.freq_cache.batches import known_behind
 
 TABLES = (
     table("users", 13, 8, "clicked", "bought"),

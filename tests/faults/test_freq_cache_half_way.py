@@ -17,11 +17,12 @@ from torch import Tensor
 import systems
 from systems import in_flight
 from systems.freq_cache import LRU, CachedEmbeddingBagCollection
+from systems.freq_cache.batches import PLANNED_AHEAD
 from systems.freq_cache.cache.cache import Cache
 from systems.freq_cache.cache.mover import BatchMover
 from systems.freq_cache.cache.plan import Int32s
 from systems.freq_cache.cache.slot_table import SlotTable
-from systems.freq_cache.pipeline import PLANNED_AHEAD, PlanningFailed
+from systems.freq_cache.pipeline import PlanningFailed
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
     ADAGRAD,
@@ -328,7 +329,8 @@ def test_ctrl_c_while_closing_leaves_no_thread_and_no_lock(tmp_path: Path) -> No
             collection.close()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert not {"cache-planning", "cache-sending", "cache-writing"} & {thread.name for thread in threading.enumerate()}
+    ours = {f"cache-{task}" for task in ("finding", "planning", "sending", "writing")}
+    assert not ours & {thread.name for thread in threading.enumerate()}
     built(look_ahead=0, directory=tmp_path).close()
 
 

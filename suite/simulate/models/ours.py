@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.trace import Seen, Trace
+from systems.freq_cache.batches import known_behind
 from systems.freq_cache.cache.plan import Distinct, Plan
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.pipeline import known_behind
 from systems.freq_cache.system import FreqCache
 from systems.freq_cache.tiers.ram_index import IN_RAM, RamIndex
 

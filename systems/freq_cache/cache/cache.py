@@ -67,7 +67,7 @@ class Cache:
         sizes = np.array([table.num_embeddings for table in group.tables], np.int64)
         self._starts = sizes.cumsum() - sizes
         order = np.array(group.table_of_feature)
-        self.feature_starts, self._feature_sizes = self._starts[order], sizes[order]
+        self._feature_starts, self._feature_sizes = self._starts[order], sizes[order]
         self.tables: Mapping[str, EmbeddingBagConfig] = {table.name: table for table in group.tables}
         self.group = group
         self.planner = planner
@@ -92,14 +92,16 @@ class Cache:
         self.traffic = CacheCounters()
         self.count_by_table = False
 
-    def distinct(self, ids: Ids) -> Distinct:
-        """The distinct rows of a batch; the planner's state does not change.
+    def distinct(self, part: KeyedJaggedTensor) -> tuple[Ids, Distinct]:
+        """The ids of a batch and their distinct rows; the planner's state does not change.
 
         Raises:
+            ValueError: as `check_bags`.
             IndexError: an id is outside its table; the message names feature, id and table.
         """
+        ids = Ids.of(part, self._feature_starts)
         try:
-            return self.planner.distinct(ids, self._feature_sizes)
+            return ids, self.planner.distinct(ids, self._feature_sizes)
         except OutsideTable as error:
             feature = int(np.searchsorted(ids.ends, error.at, side="right"))
             table = self.group.tables[self.group.table_of_feature[feature]]
@@ -190,8 +192,7 @@ class Cache:
         """
         self.check_whole()
         self._transfer.follow()
-        ids, to_device = Ids.of(part, self.feature_starts), self._transfer.to_device
-        distinct = self.distinct(ids)
+        to_device, (ids, distinct) = self._transfer.to_device, self.distinct(part)
         self.fill()
         pool = self._gather(distinct.rows, self.planner.slots_of(distinct.rows))
         if self._remedy is not None:

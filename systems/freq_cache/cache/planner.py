@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from systems.freq_cache.cache import loops
-from systems.freq_cache.cache.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index
+from systems.freq_cache.cache.loops import ABSENT, CHANGED, NONE, PINNED, PINS, TAKEN, Index
 from systems.freq_cache.cache.plan import Distinct, Ids, Int32s, Int64s, OutsideTable, Plan
 from systems.freq_cache.cache.policy import LEVELS, Policy, checked
 from systems.threads import interrupts_deferred
@@ -49,22 +49,23 @@ class Planner:
     A row of the batch in hand never leaves. If too few others can, the pins of the batch announced last are taken
     back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
 
-    Memory, all on the host: 4 B per row and 12 B per slot, what the policy keeps, 12 B per distinct row and 4 B per id
-    of each announced batch, and 16 B per id of the largest. Source: arXiv 2208.05321 for the static and LFU keys;
-    look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
+    Memory, all on the host: 4 B per row, 8 if `apart`, and 12 B per slot, what the policy keeps, 12 B per distinct row
+    and 4 B per id of each announced batch, and 16 B per id of the largest. Source: arXiv 2208.05321 for the static and
+    LFU keys; look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
     Args:
         rows: Number of rows of all tables.
         slots: Number of slots; more than `rows` are not used.
         policy: Gives rows their keys.
         batch_ids: Room for batches of so many ids is made at first, and more when it is needed.
+        apart: A thread may find the distinct rows of a batch while another one plans.
 
     Raises:
         TypeError: the policy is none.
         ValueError: rows and slots are 2^31 - 1 or more together, or the policy is made for other rows.
     """
 
-    def __init__(self, *, rows: int, slots: int, policy: Policy, batch_ids: int = 0) -> None:
+    def __init__(self, *, rows: int, slots: int, policy: Policy, batch_ids: int = 0, apart: bool = False) -> None:
         if rows + slots >= _INT32_MAX:
             raise ValueError(f"{rows:,} rows and {slots:,} slots in one cache: the index numbers fewer than 2^31")
         if not isinstance(policy, Policy):
@@ -76,6 +77,8 @@ class Planner:
         self.slots = min(slots, rows)
         self._index = Index.empty(rows=rows, slots=self.slots)
         self._room = np.zeros((2, batch_ids + 1), np.int64)
+        self._seen = np.full(rows, ABSENT, np.int32) if apart else None
+        """Locations for `distinct` alone: all absent before and after."""
         self._announced: deque[_Announced] = deque()
         self._batches = 0
         self._taken_back = NONE
@@ -88,7 +91,7 @@ class Planner:
     @property
     def index_bytes(self) -> int:
         """Host bytes of the index and of the policy, all rows and slots."""
-        return self._index.nbytes + self.policy.nbytes
+        return self._index.nbytes + self.policy.nbytes + (0 if self._seen is None else self._seen.nbytes)
 
     @property
     def window_bytes(self) -> int:
@@ -119,7 +122,9 @@ class Planner:
         return rows
 
     def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
-        """The distinct rows of a batch; nothing is learnt of it. No other thread may use the planner meanwhile.
+        """The distinct rows of a batch; nothing is learnt of it.
+
+        No other thread may use the planner meanwhile; `apart`: none may find rows.
 
         Args:
             ids: The ids of the batch.
@@ -138,8 +143,9 @@ class Planner:
             self._room = np.zeros((2, n + 1), np.int64)
         inverse, found = np.empty(n, np.int32), np.empty((2, n), np.int32)
         batch = ids.values, ids.ends, ids.starts, sizes
+        where, behind = (self._index.where, self.slots) if self._seen is None else (self._seen, 0)
         with interrupts_deferred():
-            end, bad = loops.find_distinct(*batch, inverse, *found, *self._room, self._index.where, self.slots)
+            end, bad = loops.find_distinct(*batch, inverse, *found, *self._room, where, behind)
         if bad != NONE:
             raise OutsideTable(bad)
         rows, counts = found[:, :end].copy()

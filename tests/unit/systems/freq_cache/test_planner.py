@@ -20,7 +20,7 @@ from planner_traces import (
     zipf_batches,
 )
 
-from systems.freq_cache.cache.plan import OutsideTable
+from systems.freq_cache.cache.plan import Distinct, OutsideTable
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.cache.policy import LEVELS, LFU, LRU, Int32s
 
@@ -202,6 +202,30 @@ def test_distinct_rows_come_in_the_order_in_which_a_batch_first_asks_for_them(
     assert distinct.rows.tolist() == list(dict.fromkeys(asked))
     assert distinct.counts.tolist() == [asked.count(row) for row in dict.fromkeys(asked)]
     assert distinct.rows[distinct.inverse].tolist() == asked
+
+
+def test_rows_are_found_apart_while_a_batch_is_planned() -> None:
+    trace = [ids_of([batch[0]], [0]) for batch in zipf_batches(60, 40, 25, seed=1)]
+    found: list[Distinct] = []
+
+    class Finding(LRU):
+        def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+            found.append(apart.distinct(trace[min(batch + 1, 39)]))
+            return super().keys(rows, occurrences, batch=batch, learn=learn)
+
+    finding = Finding()
+    apart, alone = (Planner(rows=60, slots=30, policy=policy, apart=policy is finding) for policy in (finding, LRU()))
+    found.append(apart.distinct(trace[0]))
+    for batch, ids in enumerate(trace):
+        distinct = alone.distinct(ids)
+        for one in ("rows", "counts", "inverse"):
+            assert getattr(found[batch], one).tolist() == getattr(distinct, one).tolist()
+        apart.announce(found[batch], changes=True)
+        alone.announce(distinct, changes=True)
+        plan, expected = apart.plan(), alone.plan()
+        assert plan.fetch_rows.tolist() == expected.fetch_rows.tolist()
+        assert plan.slots.tolist() == expected.slots.tolist()
+    assert apart.index_bytes == alone.index_bytes + 4 * 60
 
 
 class Wrong(LRU):
