@@ -132,6 +132,7 @@ _PAGES = [
     "cuda/h200",
     "cuda/h200/avazu",
     "cuda/h200/criteo_1tb",
+    "cuda/h200/without_prefetch",
 ]
 
 
