@@ -13,7 +13,7 @@ from torchrec import EmbeddingBagConfig
 from torchrec.types import DataType
 
 from systems.contract import MemoryUse, OptimizerKind, SparseOptimizer, Tier
-from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
+from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency, sizing
 from systems.freq_cache.cache.plan import Ids
 from systems.freq_cache.cache.planner import Planner
 from systems.freq_cache.tiers import file as file_tier
@@ -167,6 +167,7 @@ def test_index_and_window_of_criteo_1tb(ran: dict[str, Any]) -> None:
         rows=int(sizes.sum()), slots=ran["slots"], policy=LFU(int(sizes.sum())), batch_ids=ran["spec"].batch_lookups
     )
     assert stated["host", "index and policy"] == planner.index_bytes
+    assert stated["host", "more of the index, with a look-ahead"] == sizing.FINDING_BYTES * planner.rows
     for batch in range(65):
         ids = Ids(workload.batch(batch).features.values().numpy(), ends, starts)
         planner.announce(planner.distinct(ids), changes=True)
