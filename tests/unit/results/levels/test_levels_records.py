@@ -59,7 +59,7 @@ def test_without_look_ahead_and_frequencies_it_is_as_far_from_rocksdb_as_the_pag
     assert "{} and {} times as fast as RocksDB's".format(*said) in SAID
 
 
-def test_the_page_says_how_fast_the_drive_was_and_what_disturbed_which_turns() -> None:
+def test_the_page_says_how_fast_the_drive_was_and_nothing_disturbed_the_turns() -> None:
     records = [*records_of("disk"), *records_of("levels")]
     drives = [record.measurement.drive for record in records if record.measurement and record.measurement.drive]
     one, many = ([getattr(drive, f"reads_per_s_depth_{depth}") / 1e3 for drive in drives] for depth in (1, 32))
@@ -67,10 +67,7 @@ def test_the_page_says_how_fast_the_drive_was_and_what_disturbed_which_turns() -
         f"{min(one):.0f} to {max(one):.0f} k reads/s at depth 1 and {min(many):.0f} to {max(many):.0f} k at depth 32"
     )
     assert rates in SAID
-    disturbed = {record.cell.system: " ".join(record.disturbed) for record in records if record.disturbed}
-    assert disturbed.keys() == {TWO, "mapped_table"}
-    shares = (re.findall(r"took (\d+)%", disturbed[name])[0] for name in (TWO, "mapped_table"))
-    assert "Other processes took {} and {} % of the CPUs".format(*shares) in SAID
+    assert [record.cell.system for record in records if record.disturbed] == []
 
 
 def misses(record: dict[str, Any], policy: str) -> int:
