@@ -145,6 +145,13 @@ def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkou
     assert not [record.key for record in records if record.turns is not None and record.lacks_turns]  # interrupted
 
 
+def test_no_published_record_is_of_a_checkout_with_changes() -> None:
+    made = {path: json.loads(path.read_text()) for path in (ROOT / "results").rglob("*.json")}
+    states = {path: one["environment"] for path, one in made.items() if isinstance(one, dict) and "environment" in one}
+    assert len(states) > 150
+    assert [str(path) for path, state in states.items() if "dirty" in state and state["dirty"] is not False] == []
+
+
 def test_protocol_says_how_far_paces_of_the_published_tables_scatter() -> None:
     records, _ = RecordStore(PUBLISHED).load_all()
     noise = {
