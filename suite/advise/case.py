@@ -127,13 +127,14 @@ class Case:
 
     @property
     def beside_bytes(self) -> dict[str, int]:
-        """Device memory of all but the embeddings: the model at its peak, and ids that lie there, of two batches."""
+        """Device memory of all but the embeddings: the model at its peak, and ids of batches that lie there."""
         parameters, ids = self.dense_parameters, 0
         if self.cell.device == "cuda" and not self.system_class.ids_on_host:
             bags = self.cell.batch_size * len(self.workload.tables)
-            ids = 2 * _ID_BYTES * (self.workload.batch_lookups + 2 * bags)  # with lengths and offsets of bags
+            batches = 3 if getattr(self.system_class, "pipelined", False) else 2  # distributed a step ahead, or not
+            ids = batches * _ID_BYTES * (self.workload.batch_lookups + 2 * bags)  # with lengths and offsets of bags
         model = 4 * ((1 + _STATES[self.cell.optimizer]) * parameters + self.peak_values)
-        return {"model and activations": model, "ids of two batches": ids}
+        return {"model and activations": model, "ids of batches": ids}
 
     def _embedding_bytes(self) -> dict[str, int]:
         spec = self.spec

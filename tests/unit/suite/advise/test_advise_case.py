@@ -83,9 +83,11 @@ def test_on_a_gpu_rows_stay_on_the_host_and_ids_go_where_a_system_wants_them() -
     assert cached.slots == 32 * 7  # 205 rows in whole sets of 32
     assert cached.device_bytes["cached rows"] == cached.slots * (16 * 4 + 16)
     assert cached.device_bytes["index and row-wise state of all rows"] == 4 * 820
-    assert case("freq_cache[policy=lru]", device="cuda").beside_bytes["ids of two batches"] == 0
+    assert case("freq_cache[policy=lru]", device="cuda").beside_bytes["ids of batches"] == 0
     # with lengths and offsets of bags of one
-    assert plain.beside_bytes["ids of two batches"] == 2 * 8 * (3 * plain.workload.batch_lookups)
+    assert plain.beside_bytes["ids of batches"] == 2 * 8 * (3 * plain.workload.batch_lookups)
+    ahead = case("torchrec_uvm", device="cuda").beside_bytes["ids of batches"]  # the next batch is distributed
+    assert ahead == 3 * 8 * (3 * plain.workload.batch_lookups)
 
 
 def test_parameters_and_flops_are_those_that_torch_counts() -> None:
