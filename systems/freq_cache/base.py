@@ -328,8 +328,9 @@ class CachedTables(EmbeddingSystem):
 
 
 def _tasks_of(spec: CacheSpec) -> tuple[str, ...]:
-    """What has a thread of its own: nothing unless that has a core beside training, or one of them waits for a device.
+    """What has a thread of its own: nothing without a look-ahead, nor where that thread would take training's core.
 
+    Training leaves it a core where it waits for a device, and the thread needs little where it waits for a drive.
     On a CPU whose cores all are in training's OpenMP team, a thread of the cache runs where that team waits for it.
     Ranks on this machine, of which `torchrun` tells, share its cores.
     """
