@@ -51,7 +51,8 @@ class Timing(Model):
     producers: int
     training_threads: int
     alone_steps_per_s: Plausible | None = None
-    """Pace of the last two thirds of training, with nobody beside it: the median over runs of steps. None: older."""
+    """Pace of the last two thirds of training, by which the steps of a turn are chosen: the median over runs of steps.
+    It is minutes before the turns, between which a machine drifts: see `Turns.alone_s`. None: older."""
 
 
 class QualityPoint(Model):
@@ -265,6 +266,9 @@ class Turns(Model):
     embedding_s: Times | None = None
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
+    alone_s: Times | None = None
+    """Seconds of as many steps just before the turns: runs with nobody between them; None: there were none."""
+    baseline_alone_s: Times | None = None
     drive: DriveTraffic | None = None
     """In the turns of `system_s`; None: no rows are on a drive."""
     embedding_drive: DriveTraffic | None = None
@@ -273,7 +277,8 @@ class Turns(Model):
     def _broken(self, *, from_json: bool) -> Iterator[Broken]:
         if (self.baseline_s is None) != (self.baseline is None):
             yield ("baseline",), f"found {self.baseline!r}, which does not go with baseline_s"
-        for name, other in (("system_s", "baseline_s"), ("embedding_s", "baseline_embedding_s")):
+        for name in ("system_s", "embedding_s", "alone_s"):
+            other = "baseline_s" if name == "system_s" else f"baseline_{name}"
             times, beside = getattr(self, name), getattr(self, other)
             if beside is not None and (times is None or list(map(len, beside)) != list(map(len, times))):
                 yield (other,), f"has other builds or turns than {name}: both are of the same turns"

@@ -104,7 +104,7 @@ REST: Final = (
     ACCURACY,
     Column(
         words="it/s alone", name="alone_steps_per_s", show=amount, noisy=True,
-        definition="in a process of its own, with no other system beside it.",
+        definition="of steps in a row, with no other system's between them.",
     ),
     Column(
         words="total it/s", name="total_steps_per_s", show=amount, noisy=True,

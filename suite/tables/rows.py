@@ -9,7 +9,7 @@ from typing import Any
 from suite.records.groups import REFERENCE, RecordGroup, base_name, device_title
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.tables.sheet import SETTING
-from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, scatter_of, speed_of, trusted_baseline
+from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, speed_of, trusted_baseline, turned_and_alone
 from systems.answers import MemoryUse, Tier
 
 WAIT_SHARE = 0.02
@@ -23,7 +23,7 @@ class Row:
     """A system's rounds merged. None: does not exist, or is not known.
 
     Attributes:
-        apart: Whether its pace in turns and that alone differ by more than such differences scatter in the group.
+        apart: Pace in turns and pace alone, where they differ by more than `AGREE` and noise; else empty.
         ratio: Speed relative to the all-on-device baseline in the same turns, with its 95 % interval.
         same_kernel_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
@@ -40,7 +40,7 @@ class Row:
     samples_per_s: float | None = None
     ratio: Estimate | None = None
     alone_steps_per_s: float | None = None
-    apart: bool = False
+    apart: str = ""
     builds: int = 0
     same_kernel_as: str | None = None
     exact: bool = True
@@ -116,24 +116,23 @@ def merged_rows(group: RecordGroup) -> list[Row]:
     baseline = trusted_baseline(systems.values())
     repeat = baseline_repeat(group)
     noise = None if repeat is None else repeat.noise
-    scatter = scatter_of(group.records)
     rows = []
     for runs in systems.values():
         row = _merge(runs, baseline)
         numbers = {**row.numbers, "kernel_ratio": kernel_ratio(runs, row.ratio, systems)}
-        row = replace(row, noise=noise, numbers=numbers, apart=_apart(row, scatter))
+        row = replace(row, noise=noise, numbers=numbers, apart=_apart(row))
         rows.append(replace(row, notes=tuple(dict.fromkeys(_notes(row)))))
     return rows
 
 
-def _apart(row: Row, scatter: float) -> bool:
-    """Whether the paces differ by more than `AGREE` beside noise: the ratio's, or a machine's drift."""
-    if row.steps_per_s is None or row.alone_steps_per_s is None:
-        return False
+def _apart(row: Row) -> str:
+    """Paces of the system, or of the baseline beside it, that differ by more than `AGREE` beside the ratio's noise."""
     low, high = (None, None) if row.ratio is None else (row.ratio.low, row.ratio.high)
-    own = math.log(high / low) / 2 if low and high else 0.0
-    drift = 2 * scatter / math.sqrt(row.measured_rounds)
-    return abs(math.log(row.steps_per_s / row.alone_steps_per_s)) > math.log1p(AGREE + max(own, drift))
+    allowed = math.log1p(AGREE + (math.log(high / low) / 2 if low and high else 0.0))
+    for name, turned, alone in turned_and_alone(row.records):
+        if abs(math.log(turned / alone)) > allowed:
+            return f"{name}: {turned:.3g} it/s in turns, {alone:.3g} alone"
+    return ""
 
 
 def baseline_repeat(group: RecordGroup) -> Row | None:
@@ -278,8 +277,7 @@ def _notes(row: Row) -> Iterator[str]:
     if row.interrupted:
         yield f"its turns were interrupted before all {row.cell.builds} builds were timed: give the same command again"
     if row.apart:
-        paces = f"{row.steps_per_s:.3g} it/s in its turns, {row.alone_steps_per_s:.3g} alone"
-        yield f"{paces}: they differ, and no verdict uses its speed"
+        yield f"{row.apart}: they differ, and no verdict uses the ratio"
 
 
 def one_line(text: str) -> str:

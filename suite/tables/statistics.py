@@ -12,7 +12,7 @@ import math
 import statistics
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,8 @@ def repeat_speed(baseline: Sequence[Record]) -> dict[str, Any]:
 
 def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None) -> dict[str, Any]:
     """Fields of a row: the pace of its own turns, and the ratio to the baseline's in the same turns."""
-    steps_per_s = _pace(own)
+    steps_per_s = _pace(own, "system_s")
+    assert steps_per_s is not None
     seconds = sum(second for turns in own for build in turns.system_s for second in build)
     samples_per_s = steps_per_s * runs[0].cell.batch_size
     epoch = next((run.measurement.epoch_samples for run in runs if run.measurement is not None), None)
@@ -108,31 +109,28 @@ def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None)
 
 
 def _alone(runs: Sequence[Record]) -> float | None:
-    """Steps per second with nobody beside it, mean over rounds; None: not measured, or by a cell too short for it.
+    """Steps per second with nobody beside it, mean over rounds: before its turns, or in a cell without such.
 
-    On a drive a cell trains some steps before its rows have come to rest, and turns are taken alone.
+    None: not measured, or by a cell too short for it. On a drive a cell trains some steps before its rows have come to
+    rest, and turns are taken alone.
     """
+    if (pace := _pace(_turns(runs), "alone_s")) is not None:
+        return pace
     timed = (run for run in runs if run.cell.host_budget_bytes is None)
     timings = [run.measurement.timing for run in timed if run.measurement is not None]
     known = [pace for timing in timings if timing is not None and (pace := timing.alone_steps_per_s) is not None]
     return statistics.geometric_mean(known) if known else None
 
 
-def scatter_of(runs: Iterable[Record]) -> float:
-    """Scatter of the logs of a pace in turns over that alone, over systems and rounds: they are minutes apart.
-
-    By their median distance from their median, so a few that truly differ do not count. 0: there are fewer than four.
-    """
-    logs = []
-    for run in runs:
-        alone = _alone([run])
-        if alone is not None and (own := _turns([run])):
-            logs.append(math.log(_pace(own) / alone))
-    if len(logs) < 4:
-        return 0.0
-    from scipy.stats import median_abs_deviation
-
-    return float(median_abs_deviation(logs, scale="normal"))
+def turned_and_alone(runs: Sequence[Record]) -> Iterator[tuple[str, float, float]]:
+    """Who, and its steps per second in turns and just before them alone: a system, and the baseline beside it."""
+    own = _turns(runs)
+    beside = next((turns.baseline for turns in own if turns.baseline is not None), "")
+    series = [(runs[0].cell.system, "system_s", "alone_s"), (f"{beside} beside it", "baseline_s", "baseline_alone_s")]
+    for name, *paces in series:
+        turned, alone = (_pace(own, one) for one in paces)
+        if turned is not None and alone is not None:
+            yield name, turned, alone
 
 
 def _embedding_ratio(own: Sequence[Turns]) -> Estimate | None:
@@ -252,10 +250,13 @@ def _beside_a_baseline(runs: Iterable[Record]) -> bool:
     return all(run.turns is None or run.turns.baseline_s is not None or is_baseline(run.cell.system) for run in runs)
 
 
-def _pace(timed: Iterable[Turns]) -> float:
-    """Steps per second: the geometric mean over turns."""
+def _pace(timed: Iterable[Turns], times: str) -> float | None:
+    """Steps per second: the geometric mean over these times of all turns; None where one has none."""
+    of_each = [(turns.steps, getattr(turns, times)) for turns in timed]
+    if not of_each or any(builds is None for _, builds in of_each):
+        return None
     return statistics.geometric_mean(
-        turns.steps / second for turns in timed for build in turns.system_s for second in build
+        steps / second for steps, builds in of_each for build in builds for second in build
     )
 
 

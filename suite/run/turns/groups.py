@@ -14,11 +14,9 @@ from suite.records.scales import LEAD_STEPS
 
 BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
-TURN_S = 0.04
+TURN_S = 0.1
 """Least seconds of a turn at the first system's pace alone, if four times `turn_steps` suffice: a stall of the machine,
 some tens of milliseconds, is then a part of a turn, and short steps are measured for as long as others."""
-LONG_TURN = 8
-"""Least steps of a turn of systems with background threads, on a CPU: only a small part of their work delays others."""
 
 
 class MemoryNeed(NamedTuple):
@@ -55,9 +53,9 @@ class Participant:
         return self.record.measurement
 
     @property
-    def needs_long_turns(self) -> bool:
-        """Whether it works between its steps, on threads or in the page cache."""
-        return self.measurement.busy_between_steps and self.cell.turn_steps < LONG_TURN
+    def disturbs_others(self) -> bool:
+        """Whether it works on their cores between its steps, on threads of its own or in the page cache."""
+        return self.measurement.busy_between_steps and self.cell.device == "cpu" and not self.measurement.held
 
     @property
     def memory_need(self) -> MemoryNeed:
@@ -78,7 +76,8 @@ class TimingGroup:
     Attributes:
         participants: The baseline first, if there is one, followed by its repeat.
         isolation: Isolation for their records, except for participants in a process of their own.
-        turns: Turns of each system after each build: whole designs of `balanced_orders`, where the stream suffices.
+        turns: Turns of each system after each build: those of all builds together are whole designs of
+            `balanced_orders`, where the stream suffices.
         steps: Timed steps of each turn.
     """
 
@@ -97,6 +96,14 @@ class TimingGroup:
     def on_drive(self) -> bool:
         """Whether rows are on a drive: then systems are built once."""
         return self.participants[0].cell.host_budget_bytes is not None
+
+    @property
+    def alone_runs(self) -> int:
+        """Runs of `steps` steps that each system trains alone before its turns: the last third of its warm-up.
+
+        None with rows on a drive: a turn there is a run alone, of a process of its own.
+        """
+        return 0 if self.on_drive else self.participants[0].cell.warmup_steps // 3 // (LEAD_STEPS + self.steps)
 
     @property
     def stream_steps(self) -> int:
@@ -119,14 +126,14 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
 def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
     """Form timing groups: one of all systems if all fit into memory, else each with the baseline, else each alone.
 
-    Systems with background threads are timed against the baseline in a group of their own, each in a process of its own
-    and in long turns. The baseline's own times are those of its first group: with its repeat, if that fits.
+    On a CPU systems that work between their steps are timed against the baseline in a group of their own, each in a
+    process of its own. The baseline's own times are those of its first group: with its repeat, if that fits.
     """
     others = [Participant(name=one.cell.system, record=one, own_process=_needs_own_process(one)) for one in records]
     others.sort(key=lambda one: not is_baseline(one.cell.system))
     baseline = others.pop(0) if is_baseline(others[0].cell.system) else None
-    busy = [replace(one, own_process=True) for one in others if one.needs_long_turns]
-    calm = [one for one in others if not one.needs_long_turns]
+    busy = [replace(one, own_process=True) for one in others if one.disturbs_others]
+    calm = [one for one in others if not one.disturbs_others]
     if not busy:
         return _arranged(baseline, calm, room)
     apart = None if baseline is None else replace(baseline, own_process=True)
@@ -168,12 +175,9 @@ def _group(participants: Sequence[Participant], isolation: Isolation) -> TimingG
     least, turns = cell.turn_steps, cell.turns
     pace = (timing and timing.alone_steps_per_s) or 0.0
     steps = max(least, min(4 * least, math.ceil(TURN_S * pace)))
-    if any(one.needs_long_turns for one in participants):
-        steps, turns = max(steps, LONG_TURN), max(1, 2 * turns * least // LONG_TURN)
-    # turns after which every order was used equally often; on a drive, over all blocks together
+    # turns after which, over all builds together, every order was used equally often
     design = len(balanced_orders(len(participants)))
-    if cell.host_budget_bytes is not None:
-        design //= math.gcd(design, cell.builds)
+    design //= math.gcd(design, cell.builds)
     turns = design * max(1, round(turns / design))
     group = TimingGroup(participants=tuple(participants), isolation=isolation, turns=turns, steps=steps)
     stream = participants[0].measurement.epoch_samples // cell.batch_size

@@ -49,21 +49,21 @@ class GroupTimes:
 
     Attributes:
         builds: Of every build whose turns were all taken: turns by participant name, of those that finished; of the
-            whole step, and of the embedding step alone.
+            whole step, of the embedding step alone, and runs of the whole step with nobody between.
         own_process: Names of participants that finished in a process of their own.
         failed: Failures by name, of the other participants.
         interrupted: Ctrl-C came before the last build.
     """
 
-    builds: list[dict[str, tuple[list[StepTiming], list[StepTiming]]]] = field(default_factory=list)
+    builds: list[dict[str, tuple[list[StepTiming], ...]]] = field(default_factory=list)
     own_process: set[str] = field(default_factory=set)
     failed: dict[str, CellResult] = field(default_factory=dict)
     interrupted: bool = False
 
-    def series(self, name: str) -> tuple[Series, Series]:
-        """Turns of a participant: of the whole step, and of the embedding step alone; empty if it did not finish."""
+    def series(self, name: str) -> tuple[Series, ...]:
+        """Turns of a participant in the order of `builds`; empty if it did not finish."""
         builds = [build[name] for build in self.builds if name in build]
-        return [whole for whole, _ in builds], [embeddings for _, embeddings in builds]
+        return tuple([build[kind] for build in builds if build[kind]] for kind in range(3))
 
 
 def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
@@ -181,16 +181,20 @@ class _Attempt:
                             one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
                         )
                     # caches fill without the MLPs too, in a fraction of the time
+                    steps = cell.warmup_steps - group.alone_runs * (LEAD_STEPS + group.steps)
                     for one in group.participants:
-                        warmup = RunSteps(name=one.name, steps=cell.warmup_steps, embeddings_only=True)
+                        warmup = RunSteps(name=one.name, steps=steps, embeddings_only=True)
                         self._ask(one, f"warm up {one.name}", warmup)
-                # every build starts with another order; on a drive, a block goes on where the one before ended
-                first = build * group.turns if group.on_drive else build
+                alone = self._take_turns([(place,) * group.alone_runs for place in range(len(group.participants))])
+                # a part of a design goes on where the build before ended; whole ones begin with another order each
+                first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
                 whole, embeddings = (self._take_turns(turns, embeddings_only=only) for only in (False, True))
-                times.builds.append({name: (whole[name], embeddings[name]) for name in whole})
+                times.builds.append({name: (whole[name], embeddings[name], alone[name]) for name in whole})
 
-    def _take_turns(self, turns: Iterable[Sequence[int]], *, embeddings_only: bool) -> dict[str, list[StepTiming]]:
+    def _take_turns(
+        self, turns: Iterable[Sequence[int]], *, embeddings_only: bool = False
+    ) -> dict[str, list[StepTiming]]:
         """Let the participants train in the order of each turn, which has their places in the group."""
         participants, steps = self.group.participants, self.group.steps
         found: dict[str, list[StepTiming]] = {one.name: [] for one in participants}
@@ -208,7 +212,7 @@ class _Attempt:
         Raises:
             _Failure: the worker failed.
         """
-        turns = 2 * one.cell.builds * self.group.turns * len(self.group.participants)
+        turns = one.cell.builds * (2 * self.group.turns + self.group.alone_runs) * len(self.group.participants)
         self.on_progress(Progress(phase=phase, step=self.done, steps=turns))
         self.workers[one.name].ask(request)
         answer = self.workers[one.name].answer(self.limits)
@@ -229,9 +233,9 @@ def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[s
         if name in result.failed:
             found[name] = result.failed[name]
             continue
-        (ours, alone), (theirs, alone_beside) = result.series(name), result.series(beside)
-        compared = bool(theirs) and baseline is not None and same_arithmetic(one.record, baseline.record)
-        if compared and (turn := _first_difference(ours, theirs) or _first_difference(alone, alone_beside)):
+        ours, theirs = result.series(name), result.series(beside)
+        compared = bool(theirs[0]) and baseline is not None and same_arithmetic(one.record, baseline.record)
+        if compared and (turn := next(filter(None, map(_first_difference, ours, theirs)), 0)):
             found[name] = CellResult(
                 status=Status.WRONG_ANSWER,
                 reason=f"at the end of turn {turn} its loss differs from {first}'s on the same batches, though both "
@@ -243,15 +247,17 @@ def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[s
             contest=identity,
             way=way,
             steps=group.steps,
-            system_s=_seconds(ours),
-            baseline=first if theirs else None,
-            baseline_s=_seconds(theirs) or None,
+            system_s=_seconds(ours[0]),
+            baseline=first if theirs[0] else None,
+            baseline_s=_seconds(theirs[0]) or None,
             losses="equal" if compared else "not compared",
-            data_wait_s=sum(turn.wait_s for build in ours for turn in build),
-            drive=_traffic(ours, LEAD_STEPS + group.steps),
-            embedding_s=_seconds(alone) or None,
-            baseline_embedding_s=_seconds(alone_beside) or None,
-            embedding_drive=_traffic(alone, LEAD_STEPS + group.steps),
+            data_wait_s=sum(turn.wait_s for build in ours[0] for turn in build),
+            drive=_traffic(ours[0], LEAD_STEPS + group.steps),
+            embedding_s=_seconds(ours[1]) or None,
+            baseline_embedding_s=_seconds(theirs[1]) or None,
+            alone_s=_seconds(ours[2]) or None,
+            baseline_alone_s=_seconds(theirs[2]) or None,
+            embedding_drive=_traffic(ours[1], LEAD_STEPS + group.steps),
         )
     return found
 

@@ -1,7 +1,6 @@
 """What the repository publishes: every number comes from a record, and the front page shows the published table."""
 
 import json
-import math
 import re
 import shutil
 from collections import Counter
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.records.groups import group_records
 from suite.records.record import Status
 from suite.records.store import RecordStore
 from suite.report.publish import PAGE, publish, read
-from suite.tables.statistics import scatter_of
 from systems.registry import DISK as DISK_SYSTEMS
 from systems.registry import GROUPS, SYSTEMS
 from tests.unit.suite.report.report_scenes import alike
@@ -150,18 +147,6 @@ def test_no_published_record_is_of_a_checkout_with_changes() -> None:
     states = {path: one["environment"] for path, one in made.items() if isinstance(one, dict) and "environment" in one}
     assert len(states) > 150
     assert [str(path) for path, state in states.items() if "dirty" in state and state["dirty"] is not False] == []
-
-
-def test_protocol_says_how_far_paces_of_the_published_tables_scatter() -> None:
-    records, _ = RecordStore(PUBLISHED).load_all()
-    noise = {
-        group.cell.workload: 2 * scatter_of(group.records) / math.sqrt(len({run.cell.round for run in group.records}))
-        for group in group_records(records)
-    }
-    kaggle, avazu, criteo_1tb = (round(100 * noise[name]) for name in ("criteo_kaggle", "avazu", "criteo_1tb"))
-    assert (
-        f"{kaggle}, {avazu} and {criteo_1tb} % in the published tables" in (ROOT / "docs" / "protocol.md").read_text()
-    )
 
 
 def test_published_records_name_no_path_of_the_machine_they_come_from() -> None:

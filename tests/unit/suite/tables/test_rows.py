@@ -1,6 +1,7 @@
 import pytest
 
 from suite.records.groups import RecordGroup, group_records
+from suite.records.measured import Times
 from suite.records.record import Record, Status
 from suite.tables.rows import Row, baseline_repeat, merged_rows
 from suite.tables.verdict import verdict
@@ -103,21 +104,44 @@ def test_verification_says_how_close(checked: object, word: str) -> None:
     assert row_of([record("a").model_copy(update={"verification": checked})]).verified == word
 
 
+def paced(system: str, *, speed: float = 1.0, alone: float | None = 1.0, beside: float | None = 1.0) -> Record:
+    """A record of so many times the baseline's pace in turns; alone both have so many times their own."""
+    plain = record(system, samples_per_s=speed * BASELINE, noise=0.001)
+    assert plain.turns is not None
+    times, beside_it = plain.turns.system_s, plain.turns.baseline_s
+    assert beside_it is not None
+    paces = {"alone_s": alone and scaled(times, alone), "baseline_alone_s": beside and scaled(beside_it, beside)}
+    return plain.model_copy(update={"turns": plain.turns.model_copy(update=paces)})
+
+
+def scaled(times: Times, pace: float) -> Times:
+    return tuple(tuple(second / pace for second in build) for build in times)
+
+
 @pytest.mark.parametrize(
-    ("alone", "noted"), [(100.0, False), (104.0, False), (88.0, True), (120.0, True), (None, False)]
+    ("alone", "beside", "noted"),
+    [
+        (1.0, 1.0, ""),
+        (1.04, 0.96, ""),
+        (0.88, 1.0, "a: 100 it/s in turns, 88 alone"),
+        (1.2, 1.0, "a: 100 it/s in turns, 120 alone"),
+        (1.0, 1.1, "full_gpu beside it: 100 it/s in turns, 110 alone"),
+        (None, None, ""),
+    ],
 )
 def test_pace_in_turns_that_is_not_the_pace_alone_is_noted_and_no_verdict_uses_it(
-    alone: float | None, noted: bool
+    alone: float | None, beside: float | None, noted: str
 ) -> None:
-    runs = [record("full_gpu"), record("a", samples_per_s=BASELINE, noise=0.001, alone_steps_per_s=alone)]
+    runs = [record("full_gpu"), paced("a", alone=alone, beside=beside)]
     row = row_of(runs)
-    assert row.steps_per_s == pytest.approx(100)
-    assert any("alone: they differ" in note for note in row.notes) == noted
+    assert row.apart == noted
+    assert any(note.startswith(f"{noted}: they differ") for note in row.notes) == bool(noted)
     silent = "othing can be said of a: paces alone and in turns differ"
-    assert (silent in verdict(only_group(runs))) == noted
-    fast = record("a", samples_per_s=2 * BASELINE, noise=0.001, alone_steps_per_s=None if alone is None else 2 * alone)
+    assert (silent in verdict(only_group(runs))) == bool(noted)
+    fast = paced("a", speed=2.0, alone=alone, beside=beside)
     slow = [record(name, samples_per_s=BASELINE, noise=0.001) for name in ("b", "c")]
-    assert ("fastest of those that offload: a" in verdict(only_group([record("full_gpu"), fast, *slow]))) != noted
+    said = verdict(only_group([record("full_gpu"), fast, *slow]))
+    assert ("fastest of those that offload: a" in said) != bool(noted)
 
 
 def test_no_verdict_uses_turns_that_were_interrupted() -> None:
@@ -128,16 +152,6 @@ def test_no_verdict_uses_turns_that_were_interrupted() -> None:
     said = verdict(only_group([*whole, stopped]))
     assert "nothing can be said of a: turns were interrupted" in said
     assert "fastest of those that offload: b and c" in said
-
-
-@pytest.mark.parametrize(("drift", "noted"), [(0.01, True), (0.2, False)])
-def test_paces_may_differ_by_what_those_of_all_systems_scatter_by(drift: float, noted: bool) -> None:
-    others = [
-        record(f"system_{number}", noise=0.001, alone_steps_per_s=100 * (1 + drift * (number - 2)))
-        for number in range(5)
-    ]
-    suspect = record("a", samples_per_s=BASELINE, noise=0.001, alone_steps_per_s=80.0)
-    assert row_of([record("full_gpu"), *others, suspect]).apart == noted
 
 
 def test_system_is_compared_with_the_plain_table_of_its_own_kernel() -> None:

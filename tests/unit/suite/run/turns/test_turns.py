@@ -88,7 +88,7 @@ def taken(tmp_path, monkeypatch):
 def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(timed):
     told = []
     scene, times = timed(entrant("full_gpu"), entrant("freq_cache"), on_progress=told.append)
-    ones, twos = ((1.0,) * 6,) * 2, ((2.0,) * 6,) * 2
+    ones, twos = ((1.0,) * 3,) * 2, ((2.0,) * 3,) * 2
     expected = Turns(
         contest="c",
         way="one process",
@@ -106,32 +106,42 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(t
     assert Counter(scene.asked) == {
         (what, name): count
         for name in scene.hosts[0]
-        for what, count in (("Build", 2), ("RunSteps", 2 * (1 + 2 * 6)))  # the first of each build warms up
+        for what, count in (("Build", 2), ("RunSteps", 2 * (1 + 2 * 3)))  # the first of each build warms up
     }
     assert told[0].phase == "build full_gpu"
     assert {*scene.hosts[0]} < {one.phase for one in told}
-    assert (told[-1].step, told[-1].steps) == (71, 72)
+    assert (told[-1].step, told[-1].steps) == (35, 36)
 
 
 @pytest.mark.parametrize("systems", range(2, 10))
-def test_turns_of_every_build_are_whole_designs_and_each_build_starts_with_another_order(timed, systems):
+def test_turns_of_all_builds_are_whole_designs_and_each_build_starts_with_another_order(timed, systems):
     """Every system has every place, and follows every other one, equally often (Williams, 1949)."""
     scene, _ = timed(*map(entrant, ["full_gpu", *(f"s{number}" for number in range(systems - 2))]))
     taken = [name for what, name in scene.asked if what == "RunSteps"]
-    builds = len([name for what, name in scene.asked if what == "Build"]) // systems
-    per_build = len(taken) // builds
-    firsts = set()
-    for start in range(0, len(taken), per_build):
-        turns = taken[start + systems : start + per_build]  # the first steps of each warm up
-        whole, alone = turns[: len(turns) // 2], turns[len(turns) // 2 :]
-        for series in (whole, alone):
-            orders = [tuple(series[at : at + systems]) for at in range(0, len(series), systems)]
-            places = Counter((place, who) for order in orders for place, who in enumerate(order))
-            followed = Counter(pair for order in orders for pair in itertools.pairwise(order))
-            assert (len(places), len(set(places.values()))) == (systems**2, 1)
-            assert (len(followed), len(set(followed.values()))) == (systems * (systems - 1), 1)
-        firsts.add(tuple(whole[:systems]))
-    assert len(firsts) == builds
+    per_build = len(taken) // 2
+    builds = [taken[start + systems : start + per_build] for start in (0, per_build)]  # the first steps warm up
+    for kind in (0, 1):  # turns of the whole step, and of the embedding step alone
+        orders = [
+            tuple(turns[at : at + systems])
+            for turns in builds
+            for at in range(kind * len(turns) // 2, (1 + kind) * len(turns) // 2, systems)
+        ]
+        places = Counter((place, who) for order in orders for place, who in enumerate(order))
+        followed = Counter(pair for order in orders for pair in itertools.pairwise(order))
+        assert (len(places), len(set(places.values()))) == (systems**2, 1)
+        assert (len(followed), len(set(followed.values()))) == (systems * (systems - 1), 1)
+    assert builds[0][:systems] != builds[1][:systems]
+
+
+def test_systems_train_in_turns_what_they_trained_alone_before(timed):
+    scene, times = timed(*(entrant(name, cell={"warmup_steps": 20}) for name in ("full_gpu", "freq_cache")))
+    build = scene.asked[: len(scene.asked) // 2]
+    steps = [name for what, name in build if what == "RunSteps"]
+    names = ["full_gpu", REPEAT, "freq_cache"]
+    assert steps[:3] == names  # warm-up of the embeddings
+    assert steps[3:9] == [name for name in names for _ in range(2)]  # two runs of one step, with two untimed before
+    assert times["freq_cache"].alone_s == ((2.0,) * 2,) * 2
+    assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 2,) * 2
 
 
 @pytest.mark.parametrize(("large_gb", "beside_itself"), [(1, True), (60, False)])
@@ -171,8 +181,8 @@ def test_builds_that_were_timed_before_ctrl_c_are_kept_until_all_are_timed(taken
     with pytest.raises(KeyboardInterrupt):
         for record in taken(records)[0]:
             done.append(record)  # noqa: PERF402 - kept although the generator raises
-    assert [record.turns.system_s for record in done] == [((1.0,) * 6,), ((2.0,) * 6,)]
-    assert [record.turns.embedding_s for record in done] == [((1.0,) * 6,), ((2.0,) * 6,)]
+    assert [record.turns.system_s for record in done] == [((1.0,) * 3,), ((2.0,) * 3,)]
+    assert [record.turns.embedding_s for record in done] == [((1.0,) * 3,), ((2.0,) * 3,)]
     assert all(record.lacks_turns for record in done)
     monkeypatch.setattr(FakeWorker, "answer", answer)
     given, scene = taken(done)
