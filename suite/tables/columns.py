@@ -40,7 +40,7 @@ AUROC: Final = Column(
 )
 STEPS_PER_S: Final = Column(
     words="it/s", name="steps_per_s", show=amount, noisy=True,
-    definition="iterations per second in its own turns, the geometric mean.",
+    definition="iterations per second in its own turns: their median, the mean over builds.",
 )  # fmt: skip
 EPOCH: Final = Column(
     words="epoch time", name="epoch_s", show=lambda seconds, noise: f"~{duration(seconds, noise)}", noisy=True,

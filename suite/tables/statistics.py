@@ -251,13 +251,12 @@ def _beside_a_baseline(runs: Iterable[Record]) -> bool:
 
 
 def _pace(timed: Iterable[Turns], times: str) -> float | None:
-    """Steps per second: the geometric mean over these times of all turns; None where one has none."""
+    """Steps per second from these times: of every build the median, of these the mean; None: there are none."""
     of_each = [(turns.steps, getattr(turns, times)) for turns in timed]
     if not of_each or any(builds is None for _, builds in of_each):
         return None
-    return statistics.geometric_mean(
-        steps / second for steps, builds in of_each for build in builds for second in build
-    )
+    logs = [[math.log(steps / second) for second in build] for steps, builds in of_each for build in builds]
+    return math.exp(statistics.fmean(map(statistics.median, logs)))
 
 
 def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | None:

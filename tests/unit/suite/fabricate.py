@@ -148,7 +148,7 @@ def turns(
     """
     whole = cell.turn_steps * cell.batch_size
     order = sorted(range(cell.builds), key=lambda build: random.Random(f"{cell.system} {build}").random())
-    # The machine is now slow, now fast, for all alike: ratios must not show it, nor the geometric mean.
+    # The machine is now slow, now fast, for all alike: ratios must not show it, nor paces.
     drift = [(1.25, 0.8)[turn % 2] for turn in range(cell.turns)]
     steady = [[whole / (baseline or samples_per_s) * factor for factor in drift] for _ in range(cell.builds)]
     moved = [

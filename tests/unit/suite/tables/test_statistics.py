@@ -41,7 +41,7 @@ def test_ratio_is_the_mean_over_builds_of_the_median_over_turns() -> None:
 def test_printed_speed_is_that_of_the_systems_own_turns_and_stalls_show_in_the_total() -> None:
     times, steps = ((0.8, 0.8, 9.0), (0.8, 0.8, 0.8)), 20
     found = speed(timed("cache", times, steps=steps))
-    assert found["steps_per_s"] == pytest.approx(steps / (0.8**5 * 9.0) ** (1 / 6))
+    assert found["steps_per_s"] == pytest.approx(steps / 0.8)
     slow = speed(timed("cache", times, baseline_s=((2.0,) * 3,) * 2, steps=steps))
     assert slow["ratio"].value == pytest.approx(2.5)  # beside a baseline that was slower: the pace is as it was
     assert slow["steps_per_s"] == found["steps_per_s"]
@@ -52,7 +52,7 @@ def test_baselines_repeat_has_times_of_its_own() -> None:
     baseline = timed("full_gpu", BESIDE, baseline_s=((1.25, 1.25, 1.25), (1.25, 1.0, 1.25)))
     found = repeat_speed([baseline])
     assert found["ratio"].value == pytest.approx(0.8)
-    assert found["steps_per_s"] == pytest.approx(20 / (1.25**5) ** (1 / 6))
+    assert found["steps_per_s"] == pytest.approx(20 / 1.25)
     assert repeat_speed([record("full_gpu", baseline=None)]) == {}
 
 
