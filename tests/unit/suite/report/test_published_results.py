@@ -1,17 +1,22 @@
 """What the repository publishes: every number comes from a record, and the front page shows the published table."""
 
 import json
+import math
 import re
 import shutil
+import statistics
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from suite.records.record import Status
+from suite.records.groups import group_records
+from suite.records.record import Record, Status
 from suite.records.store import RecordStore
 from suite.report.publish import PAGE, publish, read
+from suite.tables.rows import merged_rows
+from suite.tables.statistics import turned_and_alone
 from systems.registry import DISK as DISK_SYSTEMS
 from systems.registry import GROUPS, SYSTEMS
 from tests.unit.suite.report.report_scenes import alike
@@ -147,6 +152,31 @@ def test_no_published_record_is_of_a_checkout_with_changes() -> None:
     states = {path: one["environment"] for path, one in made.items() if isinstance(one, dict) and "environment" in one}
     assert len(states) > 150
     assert [str(path) for path, state in states.items() if "dirty" in state and state["dirty"] is not False] == []
+
+
+def test_systems_are_as_fast_alone_as_in_turns_which_cells_minutes_before_cannot_show() -> None:
+    groups = group_records(RecordStore(PUBLISHED).load_all()[0])
+    rows = [row for group in groups for row in merged_rows(group)]
+    apart = [turned / alone - 1 for row in rows for _, turned, alone in turned_and_alone(row.records)]
+    assert len(apart) > 2 * len(groups) * 8
+    assert max(map(abs, apart)) < 0.05
+    scatter = [statistics.pstdev(map(_cell_over_alone, filter(_has_turns, group.records))) for group in groups]
+    said = f"In the published tables they differ by at most {100 * max(map(abs, apart)):.1f} %. Paces of cells"
+    least, most = (round(100 * share) for share in (min(scatter), max(scatter)))
+    page = " ".join((ROOT / "docs" / "protocol.md").read_text().split())
+    assert f"{said}, minutes before, scatter by {least} to {most} % around those alone" in page
+
+
+def _has_turns(record: Record) -> bool:
+    return record.turns is not None
+
+
+def _cell_over_alone(record: Record) -> float:
+    """Log of the pace in its cell over that alone before its turns."""
+    assert record.measurement is not None
+    assert record.measurement.timing is not None
+    (_, _, alone), *_ = turned_and_alone([record])
+    return math.log((record.measurement.timing.alone_steps_per_s or math.nan) / alone)
 
 
 def test_published_records_name_no_path_of_the_machine_they_come_from() -> None:
