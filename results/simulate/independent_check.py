@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from suite.records.environment import capture
 from suite.records.store import write_json
 from suite.simulate.models.model import Replay, Setting, Span
 from suite.simulate.models.registry import build, parse_policies
@@ -124,7 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for slots in SLOTS
         ]
     sys.stdout.write(pd.DataFrame(points).to_string(index=False) + "\n")
-    write_json(asked.out, {"libcachesim": other["version"], "rows": ROWS, "accesses": ACCESSES, "points": points})
+    record = {
+        "environment": capture().model_dump(mode="json"),
+        "libcachesim": other["version"],
+        "rows": ROWS,
+        "accesses": ACCESSES,
+        "points": points,
+    }
+    write_json(asked.out, record)
     sys.exit(any(point["libcachesim_misses"] != point["misses"] for point in points))
 
 

@@ -37,6 +37,7 @@ from compared_rows import (
 )
 from fit_profiles import STATISTICS_FILE
 
+from suite.records.environment import capture
 from suite.records.store import write_json
 from workloads.schema import SCHEMAS
 
@@ -215,7 +216,7 @@ def main() -> int:
     parser.add_argument("--datasets", default=",".join(LONG), help="default: %(default)s")
     parser.add_argument("--parts", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--seeds", default="0,1,2", help="default: %(default)s")
-    parser.add_argument("--out", type=Path, help="write the lines as JSON")
+    parser.add_argument("--out", type=Path, help="write figures as JSON")
     arguments = parser.parse_args()
     datasets = arguments.datasets.split(",")
     if unknown := set(datasets) - set(LONG):
@@ -227,7 +228,8 @@ def main() -> int:
     shown = ["dataset", "sample", "figure", "real", "synthetic", "off", "bound", "holds"]
     sys.stdout.write(figures[shown].to_string(index=False, float_format="{:,.4f}".format) + "\n")
     if arguments.out:
-        write_json(arguments.out, json.loads(figures.to_json(orient="records")))
+        lines = json.loads(figures.to_json(orient="records"))
+        write_json(arguments.out, {"environment": capture().model_dump(mode="json"), "figures": lines})
     return int(not figures["holds"].all())
 
 

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torchmetrics.classification import BinaryAUROC
 
+from suite.records.environment import capture
 from suite.records.scales import SCALES, Scale
 from suite.records.store import write_json
 from suite.run.cell.feed import in_process
@@ -151,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 optimizer = OptimizerKind(asked.optimizer)
                 results.append(train_epoch(dataset, kind, scale=scale, optimizer=optimizer, seed=seed))
                 if asked.out:
-                    write_json(asked.out, results)
+                    write_json(asked.out, {"environment": capture().model_dump(mode="json"), "runs": results})
     shown = ["dataset", "seed", "kind", "samples", "stated", "optimum", "auroc", "gap", "train_s", "data_s"]
     sys.stdout.write(pd.DataFrame(results)[shown].to_string(index=False, float_format="{:.4f}".format) + "\n")
     said = failures(results)

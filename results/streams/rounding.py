@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 from learnable import ALL_ROWS, train_epoch
 
+from suite.records.environment import capture
 from suite.records.scales import FULL, SMALL, Scale
 from suite.records.store import write_json
 from systems.contract import OptimizerKind
@@ -80,7 +81,7 @@ def main() -> int:
         for seed in map(int, (asked.seeds or ("0" if full else "0,1,2")).split(","))
     ]
     if asked.out:
-        write_json(asked.out, found)
+        write_json(asked.out, {"environment": capture().model_dump(mode="json"), "runs": found})
     sys.stdout.write(pd.DataFrame(found).drop(columns="auroc").to_string(index=False) + "\n")
     return 0
 

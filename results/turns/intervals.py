@@ -1,7 +1,6 @@
 """Coverage of the 95 % interval of equal systems, and the losses that two runs can show: simulated.
 
-    python results/turns/intervals.py                      # prints the record
-    python results/turns/intervals.py > results/turns/intervals.json
+    python results/turns/intervals.py --out results/turns/intervals.json
 
 Turns are simulated as they were on a shared machine with 2 cores: lognormal noise, half of whose variance hits all
 systems of a turn alike; now and then a turn of one system that takes 1.5 to 4 times as long; a part that stays for a
@@ -10,15 +9,16 @@ last of them with twice the noise. An interval misses if it does not contain 1.
 """
 
 import argparse
-import json
 import math
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from suite.records.environment import capture
 from suite.records.scales import FULL, SMALL
+from suite.records.store import write_json
 from suite.tables.statistics import Estimate, ratio_of, samples_of
 
 SYSTEMS = 7
@@ -105,18 +105,20 @@ def _half(found: Estimate) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the record."""
+    """Simulate, and leave a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contests", type=int, default=2_000, help="simulated for every setting")
     parser.add_argument("--pairs", type=int, default=10_000, help="of runs, for every spread")
+    parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
     draws = np.random.default_rng(20261122)
     record = {
+        "environment": capture().model_dump(mode="json"),
         "simulated": {"contests": asked.contests, "pairs_of_runs": asked.pairs, "systems": SYSTEMS},
         "contests": {name: coverage(draws, setting, asked.contests) for name, setting in CONTESTS.items()},
         "two_runs": [two_runs(draws, builds, spread, asked.pairs) for builds, spread in RUNS],
     }
-    sys.stdout.write(json.dumps(record, indent=1) + "\n")
+    write_json(asked.out, record)
 
 
 if __name__ == "__main__":

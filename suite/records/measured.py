@@ -282,6 +282,8 @@ class Turns(Model):
             times, beside = getattr(self, name), getattr(self, other)
             if beside is not None and (times is None or list(map(len, beside)) != list(map(len, times))):
                 yield (other,), f"has other builds or turns than {name}: both are of the same turns"
+            if times is not None and len(times) != len(self.system_s):
+                yield (name,), f"has {len(times)} builds, system_s has {len(self.system_s)}"
 
 
 class MachineState(Model):

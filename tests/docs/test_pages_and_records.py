@@ -135,7 +135,7 @@ def test_misses_in_time_order_are_those_of_the_record(monkeypatch: pytest.Monkey
 
 
 def test_learnt_aurocs_are_those_of_the_record() -> None:
-    found = record("streams/learnable")
+    found = record("streams/learnable")["runs"]
     section = page("synthetic").split("AUROC after one epoch")[1].split("##")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
     assert len(rows) == 3
@@ -148,14 +148,14 @@ def test_learnt_aurocs_are_those_of_the_record() -> None:
 
 
 def test_what_sgd_leaves_is_that_of_its_record() -> None:
-    found = record("streams/learnable_sgd")
+    found = record("streams/learnable_sgd")["runs"]
     gaps = [f"{run['gap']:.3f}" for run in found if run["kind"] == "all rows"]
     ends = "SGD at a rate of 1, twice that of the scale, ends {}, {} and {} below the optimum"
     assert ends.format(*gaps) in page("synthetic")
 
 
 def test_how_far_rounding_moves_auroc_at_the_rates_of_a_scale_is_that_of_its_record() -> None:
-    found = record("streams/rounding")
+    found = record("streams/rounding")["runs"]
     spreads = [run["spread"] for run in found if run["lr"] == SMALL.lr[run["optimizer"]]]
     assert len(spreads) == 2 * 3 * 3  # optimizers, datasets, seeds
     (most,) = re.findall(r"moves AUROC by at most (\S+) \(`results/streams/rounding.py`", page("protocol"))

@@ -20,7 +20,7 @@ from suite.records.store import StoreError, write_atomically
 from suite.run import resources
 from suite.run.agreement import SampledRows
 from suite.run.cell.feed import open_feed, open_workload, producers_for, usable_cores
-from suite.run.cell.host_budget import drive_of, host_budget, return_freed_memory
+from suite.run.cell.host_budget import drive_of, host_budget, set_allocator
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, OnStep, StepsRun, Trainer, fixed_order, multiply_in
 from suite.run.cell.verify import verify
@@ -40,7 +40,7 @@ def run_cell(request: RunCell, reporter: Reporter) -> CellResult:
     """Run one cell in this process."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     if request.cell.host_budget_bytes is not None:
-        return_freed_memory()
+        set_allocator(keep_freed=False)
     reporter.phase("support")
     setup = CellSetup.of(request.cell)
     support = setup.support()

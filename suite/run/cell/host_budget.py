@@ -41,6 +41,8 @@ _FULL = 0.98
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _MOST_ARENAS = -3, -1, -8
 """Options of glibc's `mallopt`."""
 _LARGE_BYTES = 1 << 20
+_MOST_KEPT_BYTES, _NEVER = 1 << 25, (1 << 31) - 1
+"""The largest values that glibc accepts."""
 _MOST_PROBED_BYTES, _LEAST_PROBED_BYTES = 1 << 30, 1 << 26
 
 
@@ -165,15 +167,20 @@ def _train_with_few_rows(setup: CellSetup) -> None:
     trainer.run(_STEPS, embeddings_only=True)
 
 
-def return_freed_memory() -> None:
-    """Make the allocator return large freed blocks to the kernel at once, instead of keeping them for reuse.
+def set_allocator(*, keep_freed: bool) -> None:
+    """Make the allocator keep freed blocks for reuse, or return large ones to the kernel at once.
 
-    The bytes that it keeps differ between runs by a hundred megabytes, as much as a small budget. Nor may each thread
-    keep bytes of its own: RocksDB's 32 readers then hold half as much again as its caches are told to. Those that
-    threads have by now stay theirs. Done for all systems, also without a budget, because new pages cost time.
+    By default it does one or the other, by what the process allocated before: a system may take thousands of new pages
+    in every step, or none. A timed system keeps its blocks.
+
+    Within a host budget they are returned. The bytes kept differ between runs by a hundred megabytes, as much as a
+    small budget. Nor may each thread keep bytes of its own: RocksDB's 32 readers then hold half as much again as its
+    caches are told to. Those that threads have by now stay theirs. Done for all systems, also without a budget,
+    because new pages cost time.
     """
     with suppress(AttributeError):  # only glibc has this setting
         set_option = ctypes.CDLL(None).mallopt
-        set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
-        set_option(_TRIM_THRESHOLD, 8 * _LARGE_BYTES)
-        set_option(_MOST_ARENAS, 2)
+        set_option(_MMAP_THRESHOLD, _MOST_KEPT_BYTES if keep_freed else _LARGE_BYTES)
+        set_option(_TRIM_THRESHOLD, _NEVER if keep_freed else 8 * _LARGE_BYTES)
+        if not keep_freed:
+            set_option(_MOST_ARENAS, 2)

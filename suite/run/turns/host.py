@@ -14,7 +14,7 @@ import torch
 
 from suite.records.record import Cell
 from suite.run.cell.feed import PreloadedBatches, made_batches, open_workload
-from suite.run.cell.host_budget import host_budget, return_freed_memory
+from suite.run.cell.host_budget import host_budget, set_allocator
 from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, multiply_in
 from suite.run.resources import drive_traffic
@@ -44,8 +44,7 @@ class TimedSystems:
     def __init__(self, cell: Cell, reporter: Reporter, stack: ExitStack) -> None:
         self._stack = stack
         self._beat = reporter.beat
-        if cell.host_budget_bytes is not None:
-            return_freed_memory()
+        set_allocator(keep_freed=cell.host_budget_bytes is None)
         multiply_in(tf32=cell.tf32)
         self._batches = made_batches(open_workload(cell).batch, pin_memory=cell.device == "cuda")
         self._setups: dict[str, CellSetup] = {}

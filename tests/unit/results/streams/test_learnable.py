@@ -46,7 +46,7 @@ def test_script_stores_what_it_measured_and_tells_bad_options(monkeypatch, tmp_p
     script = ["--scale", "smoke", "--epoch-samples", "2560", "--seeds", "4", "--out", str(tmp_path / "out.json")]
     assert learnable.main([*script, "--datasets", "avazu"]) == 1  # ten steps learn nothing, and it says so
     assert "avazu, seed 4: " in capsys.readouterr().out
-    stored = json.loads((tmp_path / "out.json").read_text())
+    stored = json.loads((tmp_path / "out.json").read_text())["runs"]
     assert [(run["kind"], run["seed"], run["samples"]) for run in stored] == [(kind, 4, 2560) for kind in SYSTEMS]
     with pytest.raises(SystemExit):
         learnable.main([*script, "--datasets", "movielens"])
