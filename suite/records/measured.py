@@ -267,7 +267,9 @@ class Turns(Model):
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
     alone_s: Times | None = None
-    """Seconds of as many steps just before the turns: runs with nobody between them; None: there were none."""
+    """Seconds of as many steps behind as many untimed ones: before, amid and behind the turns; None: there were none.
+
+    In records of before 2026-11-28 these are runs in a row before the turns."""
     baseline_alone_s: Times | None = None
     drive: DriveTraffic | None = None
     """In the turns of `system_s`; None: no rows are on a drive."""

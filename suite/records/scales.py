@@ -18,8 +18,8 @@ class Scale:
             (results/streams/rounding.json). With SGD at 1, the published rate, it was 3.7e-3 on Criteo Kaggle, and
             0.035 between two processors. With the model of `full` it is 9.2e-5 at 0.2 and 7.2e-3 at 0.5
             (rounding_full.json).
-        warmup_steps: Steps after every build, two thirds of the embeddings alone and one third whole. As many as
-            `train_steps`, where that is affordable: then turns are timed on the steps whose traffic is counted.
+        warmup_steps: Steps after every build, most of them of the embeddings alone. As many as `train_steps`, where
+            that is affordable: then turns are timed on the steps whose traffic is counted.
         turn_steps: Least steps of a turn; `suite.run.turns.groups` makes turns of short steps longer.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
             built once then, because tables are written whole: what else are builds are blocks of turns.

@@ -109,7 +109,7 @@ def _speed(runs: Sequence[Record], own: Sequence[Turns], ratio: Estimate | None)
 
 
 def _alone(runs: Sequence[Record]) -> float | None:
-    """Steps per second with nobody beside it, mean over rounds: before its turns, or in a cell without such.
+    """Steps per second with nobody beside it, mean over rounds: in its runs alone, or in a cell without such.
 
     None: not measured, or by a cell too short for it. On a drive a cell trains some steps before its rows have come to
     rest, and turns are taken alone.

@@ -98,18 +98,25 @@ class TimingGroup:
         return self.participants[0].cell.host_budget_bytes is not None
 
     @property
-    def alone_runs(self) -> int:
-        """Runs of `steps` steps that each system trains alone before its turns: the last third of its warm-up.
+    def alone_steps(self) -> int:
+        """Steps of a run alone: those that only bring the caches back to the system, and `steps` timed ones."""
+        return LEAD_STEPS + 2 * self.steps
 
-        None with rows on a drive: a turn there is a run alone, of a process of its own.
+    @property
+    def alone_runs(self) -> int:
+        """Runs of each system alone after each build: before its turns, the last steps of the warm-up; amid and behind.
+
+        Spread like the turns, they see the same drift of the machine. None with rows on a drive, where a turn is a run
+        alone, of a process of its own; none where the warm-up is too short.
         """
-        return 0 if self.on_drive else self.participants[0].cell.warmup_steps // 3 // (LEAD_STEPS + self.steps)
+        return 0 if self.on_drive or self.participants[0].cell.warmup_steps < self.alone_steps else 3
 
     @property
     def stream_steps(self) -> int:
-        """Steps of each system after a build: warm-up, and turns of the whole step and of the embedding step alone."""
+        """Steps of each system after a build: warm-up, runs alone, turns of the whole and of the embedding step."""
         cell = self.participants[0].cell
-        return cell.warmup_steps + (2 * cell.builds if self.on_drive else 2) * self.turns * (LEAD_STEPS + self.steps)
+        turns = (2 * cell.builds if self.on_drive else 2) * self.turns * (LEAD_STEPS + self.steps)
+        return cell.warmup_steps + max(0, self.alone_runs - 1) * self.alone_steps + turns
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:

@@ -39,6 +39,9 @@ _SHARE = 0.8
 _SHARE_BESIDE_DRIVE = 0.95
 """The same share where all systems but one have a memory limit."""
 
+_WHOLE, _EMBEDDINGS, _ALONE = range(3)
+"""Kinds of turns: of the whole step, of the embedding step, and of a whole step with nobody between."""
+
 Series = list[list[StepTiming]]
 """Turns by build."""
 
@@ -181,29 +184,31 @@ class _Attempt:
                             one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
                         )
                     # caches fill without the MLPs too, in a fraction of the time
-                    steps = cell.warmup_steps - group.alone_runs * (LEAD_STEPS + group.steps)
+                    steps = cell.warmup_steps - (group.alone_steps if group.alone_runs else 0)
                     for one in group.participants:
                         warmup = RunSteps(name=one.name, steps=steps, embeddings_only=True)
                         self._ask(one, f"warm up {one.name}", warmup)
-                alone = self._take_turns([(place,) * group.alone_runs for place in range(len(group.participants))])
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                whole, embeddings = (self._take_turns(turns, embeddings_only=only) for only in (False, True))
-                times.builds.append({name: (whole[name], embeddings[name], alone[name]) for name in whole})
+                alone = [tuple(range(len(group.participants)))] if group.alone_runs else []
+                half = group.turns // 2
+                found = self._take((alone, _ALONE), (turns[:half], _WHOLE), (alone, _ALONE), (turns[half:], _WHOLE),
+                                   (alone, _ALONE), (turns, _EMBEDDINGS))  # fmt: skip
+                times.builds.append(found)
 
-    def _take_turns(
-        self, turns: Iterable[Sequence[int]], *, embeddings_only: bool = False
-    ) -> dict[str, list[StepTiming]]:
-        """Let the participants train in the order of each turn, which has their places in the group."""
+    def _take(self, *parts: tuple[Iterable[Sequence[int]], int]) -> dict[str, tuple[list[StepTiming], ...]]:
+        """Let participants train, in each part in these orders of their places and in this kind of turn."""
         participants, steps = self.group.participants, self.group.steps
-        found: dict[str, list[StepTiming]] = {one.name: [] for one in participants}
-        for one in (participants[place] for order in turns for place in order):
-            turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=embeddings_only)
-            taken = self._ask(one, one.name, turn)
-            assert taken is not None
-            found[one.name].append(taken)
-            self.done += 1
+        found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
+        for orders, kind in parts:
+            lead_steps = self.group.alone_steps - steps if kind == _ALONE else LEAD_STEPS
+            for one in (participants[place] for order in orders for place in order):
+                turn = RunSteps(name=one.name, steps=steps, lead_steps=lead_steps, embeddings_only=kind == _EMBEDDINGS)
+                taken = self._ask(one, one.name, turn)
+                assert taken is not None
+                found[one.name][kind].append(taken)
+                self.done += 1
         return found
 
     def _ask(self, one: Participant, phase: str, request: Build | RunSteps) -> StepTiming | None:
