@@ -99,15 +99,14 @@ class TimingGroup:
 
     @property
     def alone_steps(self) -> int:
-        """Steps of a run alone: those that only bring the caches back to the system, and `steps` timed ones."""
+        """Steps of a run alone: those of an untimed turn, and then `steps` timed ones."""
         return LEAD_STEPS + 2 * self.steps
 
     @property
     def alone_runs(self) -> int:
-        """Runs of each system alone after each build: before its turns, the last steps of the warm-up; amid and behind.
+        """Runs of each system alone after each build, between its turns: they see the same drift of the machine.
 
-        Spread like the turns, they see the same drift of the machine. None with rows on a drive, where a turn is a run
-        alone, of a process of its own; none where the warm-up is too short.
+        None with rows on a drive: a turn there is a run alone, of a process of its own. None where the warm-up is short.
         """
         return 0 if self.on_drive or self.participants[0].cell.warmup_steps < self.alone_steps else 3
 
@@ -116,7 +115,7 @@ class TimingGroup:
         """Steps of each system after a build: warm-up, runs alone, turns of the whole and of the embedding step."""
         cell = self.participants[0].cell
         turns = (2 * cell.builds if self.on_drive else 2) * self.turns * (LEAD_STEPS + self.steps)
-        return cell.warmup_steps + max(0, self.alone_runs - 1) * self.alone_steps + turns
+        return cell.warmup_steps + self.alone_runs * self.alone_steps + turns
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:

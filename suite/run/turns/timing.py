@@ -183,32 +183,33 @@ class _Attempt:
                         self._ask(
                             one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
                         )
-                    # caches fill without the MLPs too, in a fraction of the time
-                    steps = cell.warmup_steps - (group.alone_steps if group.alone_runs else 0)
-                    for one in group.participants:
-                        warmup = RunSteps(name=one.name, steps=steps, embeddings_only=True)
-                        self._ask(one, f"warm up {one.name}", warmup)
+                    # caches fill without the MLPs too, in a fraction of the time; memory of whole steps does not
+                    whole = LEAD_STEPS + group.steps if group.alone_runs else 0
+                    for steps, only in ((cell.warmup_steps - whole, True), (whole, False)):
+                        for one in group.participants if steps else ():
+                            warmup = RunSteps(name=one.name, steps=steps, embeddings_only=only)
+                            self._ask(one, f"warm up {one.name}", warmup)
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                alone = [tuple(range(len(group.participants)))] if group.alone_runs else []
-                half = group.turns // 2
-                found = self._take((alone, _ALONE), (turns[:half], _WHOLE), (alone, _ALONE), (turns[half:], _WHOLE),
-                                   (alone, _ALONE), (turns, _EMBEDDINGS))  # fmt: skip
-                times.builds.append(found)
+                plan = [(order, _WHOLE) for order in turns]
+                for run in reversed(range(group.alone_runs)):  # in the middle of each part of the turns
+                    everyone = tuple(range(len(group.participants)))
+                    plan.insert((2 * run + 1) * group.turns // (2 * group.alone_runs), (everyone, _ALONE))
+                plan += [(order, _EMBEDDINGS) for order in turns]
+                times.builds.append(self._take(plan))
 
-    def _take(self, *parts: tuple[Iterable[Sequence[int]], int]) -> dict[str, tuple[list[StepTiming], ...]]:
-        """Let participants train, in each part in these orders of their places and in this kind of turn."""
+    def _take(self, plan: Iterable[tuple[Sequence[int], int]]) -> dict[str, tuple[list[StepTiming], ...]]:
+        """Let participants train in the order of each turn, which has their places in the group, by its kind."""
         participants, steps = self.group.participants, self.group.steps
         found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
-        for orders, kind in parts:
-            lead_steps = self.group.alone_steps - steps if kind == _ALONE else LEAD_STEPS
-            for one in (participants[place] for order in orders for place in order):
-                turn = RunSteps(name=one.name, steps=steps, lead_steps=lead_steps, embeddings_only=kind == _EMBEDDINGS)
-                taken = self._ask(one, one.name, turn)
-                assert taken is not None
-                found[one.name][kind].append(taken)
-                self.done += 1
+        for one, kind in ((participants[place], kind) for order, kind in plan for place in order):
+            lead = self.group.alone_steps - steps if kind == _ALONE else LEAD_STEPS
+            turn = RunSteps(name=one.name, steps=steps, lead_steps=lead, embeddings_only=kind == _EMBEDDINGS)
+            taken = self._ask(one, one.name, turn)
+            assert taken is not None
+            found[one.name][kind].append(taken)
+            self.done += 1
         return found
 
     def _ask(self, one: Participant, phase: str, request: Build | RunSteps) -> StepTiming | None:

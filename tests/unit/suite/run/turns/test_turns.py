@@ -133,15 +133,16 @@ def test_turns_of_all_builds_are_whole_designs_and_each_build_starts_with_anothe
     assert builds[0][:systems] != builds[1][:systems]
 
 
-def test_systems_run_alone_before_amid_and_behind_their_turns(timed):
+def test_systems_run_alone_between_their_turns(timed):
     scene, times = timed(*(entrant(name, cell={"warmup_steps": 20}) for name in ("full_gpu", "freq_cache")))
     build = scene.asked[: len(scene.asked) // 2]
     steps = [name for what, name in build if what == "RunSteps"]
     names = ["full_gpu", REPEAT, "freq_cache"]
     assert steps[:3] == names  # warm-up of the embeddings
-    orders = [steps[at : at + 3] for at in range(3, len(steps), 3)]
+    assert steps[3:6] == names  # and of whole steps
+    orders = [steps[at : at + 3] for at in range(6, len(steps), 3)]
     assert len(orders) == 3 + 2 * 3
-    assert orders[0] == orders[2] == orders[5] == names
+    assert orders[0] == orders[2] == orders[4] == names  # the others are turns
     assert times["freq_cache"].alone_s == ((2.0,) * 3,) * 2
     assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 3,) * 2
 
