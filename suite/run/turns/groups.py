@@ -106,7 +106,7 @@ class TimingGroup:
     def alone_runs(self) -> int:
         """Runs of each system alone after each build, between its turns: they see the same drift of the machine.
 
-        None with rows on a drive: a turn there is a run alone, of a process of its own. None where the warm-up is short.
+        None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """
         return 0 if self.on_drive or self.participants[0].cell.warmup_steps < self.alone_steps else 3
 
