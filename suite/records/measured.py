@@ -267,7 +267,7 @@ class Turns(Model):
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
     alone_s: Times | None = None
-    """Seconds of as many steps behind as many untimed ones, between the turns; None: there were none.
+    """Seconds of turns that follow an untimed one of the same system, between the others; None: there were none.
 
     In records of before 2026-11-28 these are runs in a row before the turns."""
     baseline_alone_s: Times | None = None

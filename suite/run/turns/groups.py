@@ -99,8 +99,8 @@ class TimingGroup:
 
     @property
     def alone_steps(self) -> int:
-        """Steps of a run alone: those of an untimed turn, and then `steps` timed ones."""
-        return LEAD_STEPS + 2 * self.steps
+        """Steps of a run alone: an untimed turn, and then a timed one."""
+        return 2 * (LEAD_STEPS + self.steps)
 
     @property
     def alone_runs(self) -> int:

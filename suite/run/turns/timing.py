@@ -204,8 +204,9 @@ class _Attempt:
         participants, steps = self.group.participants, self.group.steps
         found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
         for one, kind in ((participants[place], kind) for order, kind in plan for place in order):
-            lead = self.group.alone_steps - steps if kind == _ALONE else LEAD_STEPS
-            turn = RunSteps(name=one.name, steps=steps, lead_steps=lead, embeddings_only=kind == _EMBEDDINGS)
+            turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=kind == _EMBEDDINGS)
+            if kind == _ALONE:
+                self._ask(one, one.name, turn)  # else the system before it would have been another
             taken = self._ask(one, one.name, turn)
             assert taken is not None
             found[one.name][kind].append(taken)

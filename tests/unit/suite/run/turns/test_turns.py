@@ -140,9 +140,8 @@ def test_systems_run_alone_between_their_turns(timed):
     names = ["full_gpu", REPEAT, "freq_cache"]
     assert steps[:3] == names  # warm-up of the embeddings
     assert steps[3:6] == names  # and of whole steps
-    orders = [steps[at : at + 3] for at in range(6, len(steps), 3)]
-    assert len(orders) == 3 + 2 * 3
-    assert orders[0] == orders[2] == orders[4] == names  # the others are turns
+    alone = [name for name in names for _ in range(2)]
+    assert (len(steps) - 6, steps[6:12], steps[15:21], steps[24:30]) == (3 * 6 + 2 * 3 * 3, alone, alone, alone)
     assert times["freq_cache"].alone_s == ((2.0,) * 3,) * 2
     assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 3,) * 2
 
