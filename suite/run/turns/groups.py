@@ -98,24 +98,20 @@ class TimingGroup:
         return self.participants[0].cell.host_budget_bytes is not None
 
     @property
-    def alone_steps(self) -> int:
-        """Steps of a run alone: an untimed turn, and then a timed one."""
-        return 2 * (LEAD_STEPS + self.steps)
-
-    @property
     def alone_runs(self) -> int:
-        """Runs of each system alone after each build, between its turns: they see the same drift of the machine.
+        """Runs of `steps` steps that each system trains in a row after each build, in the middle of its turns.
 
         None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """
-        return 0 if self.on_drive or self.participants[0].cell.warmup_steps < self.alone_steps else 3
+        return 0 if self.on_drive or self.participants[0].cell.warmup_steps < LEAD_STEPS + self.steps else 4
 
     @property
     def stream_steps(self) -> int:
         """Steps of each system after a build: warm-up, runs alone, turns of the whole and of the embedding step."""
         cell = self.participants[0].cell
-        turns = (2 * cell.builds if self.on_drive else 2) * self.turns * (LEAD_STEPS + self.steps)
-        return cell.warmup_steps + self.alone_runs * self.alone_steps + turns
+        turns = (2 * cell.builds if self.on_drive else 2) * self.turns
+        alone = self.alone_runs + 1 if self.alone_runs else 0  # the first is untimed
+        return cell.warmup_steps + (turns + alone) * (LEAD_STEPS + self.steps)
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:

@@ -39,8 +39,8 @@ _SHARE = 0.8
 _SHARE_BESIDE_DRIVE = 0.95
 """The same share where all systems but one have a memory limit."""
 
-_WHOLE, _EMBEDDINGS, _ALONE = range(3)
-"""Kinds of turns: of the whole step, of the embedding step, and of a whole step with nobody between."""
+_UNTIMED, _WHOLE, _EMBEDDINGS, _ALONE = range(-1, 3)
+"""Kinds of turns: whole steps that are not timed, whole steps, embedding steps, whole steps with nobody between."""
 
 Series = list[list[StepTiming]]
 """Turns by build."""
@@ -183,19 +183,20 @@ class _Attempt:
                         self._ask(
                             one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
                         )
-                    # caches fill without the MLPs too, in a fraction of the time; memory of whole steps does not
-                    whole = LEAD_STEPS + group.steps if group.alone_runs else 0
-                    for steps, only in ((cell.warmup_steps - whole, True), (whole, False)):
-                        for one in group.participants if steps else ():
-                            warmup = RunSteps(name=one.name, steps=steps, embeddings_only=only)
-                            self._ask(one, f"warm up {one.name}", warmup)
+                    # caches fill without the MLPs too, in a fraction of the time
+                    steps = cell.warmup_steps - (LEAD_STEPS + group.steps if group.alone_runs else 0)
+                    for one in group.participants:
+                        warmup = RunSteps(name=one.name, steps=steps, embeddings_only=True)
+                        self._ask(one, f"warm up {one.name}", warmup)
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                plan = [(order, _WHOLE) for order in turns]
-                for run in reversed(range(group.alone_runs)):  # in the middle of each part of the turns
-                    everyone = tuple(range(len(group.participants)))
-                    plan.insert((2 * run + 1) * group.turns // (2 * group.alone_runs), (everyone, _ALONE))
+                plan: list[tuple[Sequence[int], int]] = [(order, _WHOLE) for order in turns]
+                if group.alone_runs:
+                    middle = group.turns // 2
+                    kinds = [_UNTIMED, *[_ALONE] * group.alone_runs]
+                    plan[middle:middle] = [((place,), kind) for place in turns[middle] for kind in kinds]
+                    plan.insert(0, (turns[0], _UNTIMED))
                 plan += [(order, _EMBEDDINGS) for order in turns]
                 times.builds.append(self._take(plan))
 
@@ -205,12 +206,11 @@ class _Attempt:
         found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
         for one, kind in ((participants[place], kind) for order, kind in plan for place in order):
             turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=kind == _EMBEDDINGS)
-            if kind == _ALONE:
-                self._ask(one, one.name, turn)  # else the system before it would have been another
             taken = self._ask(one, one.name, turn)
             assert taken is not None
-            found[one.name][kind].append(taken)
-            self.done += 1
+            if kind != _UNTIMED:
+                found[one.name][kind].append(taken)
+                self.done += 1
         return found
 
     def _ask(self, one: Participant, phase: str, request: Build | RunSteps) -> StepTiming | None:

@@ -46,12 +46,12 @@ def test_turns_of_all_builds_together_are_whole_designs(wanted, turns):
     assert group.turns == turns
 
 
-@pytest.mark.parametrize(("warmup", "runs"), [(160, 3), (19, 0), (20, 3)])
+@pytest.mark.parametrize(("warmup", "runs"), [(160, 4), (9, 0), (10, 4)])
 def test_systems_run_alone_where_the_warm_up_has_steps_for_it(warmup, runs):
     records = [entrant(name, cell={"turn_steps": 8, "warmup_steps": warmup}) for name in ("full_gpu", "reference")]
     (group,) = arrange(records, ROOM)
     assert (group.steps, group.alone_runs) == (8, runs)
-    assert group.stream_steps == warmup + (60 if runs else 0) + 2 * group.turns * 10
+    assert group.stream_steps == warmup + (50 if runs else 0) + 2 * group.turns * 10
 
 
 @pytest.mark.parametrize(("pace", "steps"), [(None, 4), (39.0, 4), (44.0, 5), (96.0, 10), (400.0, 16)])
@@ -66,11 +66,11 @@ def test_turns_of_short_steps_last_as_long_as_others(pace, steps):
     ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (130, 12, 3), (70, 6, 3), (56, 6, 2), (30, 4, 1)]
 )
 def test_small_dataset_gives_fewer_designs_then_shorter_turns_then_a_part_of_a_design(epoch_steps, turns, steps):
-    cell = {"turns": 18, "turn_steps": 3, "train_steps": 3, "counted_steps": 2, "warmup_steps": 3, "builds": 1}
+    cell = {"turns": 18, "turn_steps": 3, "train_steps": 3, "counted_steps": 2, "warmup_steps": 2, "builds": 1}
     records = [entrant(name, epoch_samples=32 * epoch_steps, cell=cell) for name in ("full_gpu", "reference")]
     (group,) = arrange(records, ROOM)
     assert (group.turns, group.steps) == (turns, steps)
-    assert group.stream_steps == 3 + 2 * turns * (LEAD_STEPS + steps) <= epoch_steps
+    assert group.stream_steps == 2 + 2 * turns * (LEAD_STEPS + steps) <= epoch_steps
 
 
 def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not():
