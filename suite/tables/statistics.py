@@ -123,7 +123,7 @@ def _alone(runs: Sequence[Record]) -> float | None:
 
 
 def turned_and_alone(runs: Sequence[Record]) -> Iterator[tuple[str, float, float]]:
-    """Who, and its steps per second in turns and just before them alone: a system, and the baseline beside it."""
+    """Who, and its steps per second in turns and alone: a system, and the baseline beside it."""
     own = _turns(runs)
     beside = next((turns.baseline for turns in own if turns.baseline is not None), "")
     series = [(runs[0].cell.system, "system_s", "alone_s"), (f"{beside} beside it", "baseline_s", "baseline_alone_s")]

@@ -150,6 +150,7 @@ def test_learnt_aurocs_are_those_of_the_record() -> None:
 def test_how_far_rounding_moves_auroc_at_the_rates_of_a_scale_is_that_of_its_record() -> None:
     found = record("streams/rounding")["runs"]
     assert {run["steps"] for run in found} == {SMALL.train_steps + SMALL.counted_steps}
+    assert f"After the {SMALL.train_steps + SMALL.counted_steps} steps of scale `small`" in page("protocol")
     words = r"moves it by at most (\S+) with SGD, (\S+) with row-wise Adagrad \(`results/streams/rounding.py`\)"
     ((sgd, adagrad),) = re.findall(words, " ".join(page("protocol").split()))
     for most, optimizer in ((float(sgd), "sgd"), (float(adagrad), "rowwise_adagrad")):

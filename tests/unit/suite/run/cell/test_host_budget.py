@@ -1,5 +1,9 @@
 """Memory of a system with rows on a drive is filled by the frequencies that static caches get, before the clock."""
 
+import subprocess
+import sys
+
+import pytest
 import torch
 from torchrec import EmbeddingBagConfig
 
@@ -48,3 +52,23 @@ def test_rows_are_read_until_memory_is_full_and_the_most_frequent_ones_last(monk
     read_in(system, torch.tensor([1, 5, 7, 4, 2, 6]), is_full=lambda: len(system.asked) >= 4)
     first, second = [("a", 1), ("b", 0)], [("a", 4), ("b", 2)]
     assert system.asked == [*first, *second, *second, *first]
+
+
+NEW_PAGES = """
+import resource
+import numpy as np
+from suite.run.cell.host_budget import set_allocator
+set_allocator(keep_freed={keep_freed})
+for step in range(12):
+    if step == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(16 << 20, dtype=np.uint8)  # 8 pages or more, as they are huge or not; freed at once
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize("keep_freed", [True, False])
+def test_freed_memory_is_kept_or_taken_anew_in_every_step(keep_freed):
+    program = NEW_PAGES.format(keep_freed=keep_freed)
+    told = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert int(told) < 10 if keep_freed else int(told) >= 10 * 8
