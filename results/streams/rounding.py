@@ -24,7 +24,7 @@ from suite.records.store import write_json
 from systems.contract import OptimizerKind
 from workloads.schema import DATASETS
 
-RATES = [(OptimizerKind.SGD, 1.0), (OptimizerKind.SGD, 0.5), (OptimizerKind.ROWWISE_ADAGRAD, 0.01)]
+RATES = [(OptimizerKind.SGD, 1.0), (OptimizerKind.SGD, 0.25), (OptimizerKind.ROWWISE_ADAGRAD, 0.01)]
 RATES_OF_FULL = [(OptimizerKind.SGD, 0.5), (OptimizerKind.SGD, 0.2)]
 MODEL_OF_FULL = replace(
     SMALL,

@@ -157,4 +157,4 @@ def test_how_far_rounding_moves_auroc_at_the_rates_of_a_scale_is_that_of_its_rec
         spreads = [run["spread"] for run in found if run["optimizer"] == optimizer and run["lr"] == SMALL.lr[optimizer]]
         assert len(spreads) == 3 * 3  # datasets, seeds
         assert 0.9 * most < max(spreads) <= most
-    assert float(adagrad) < AUROC_TOLERANCE / 4
+    assert max(float(sgd), float(adagrad)) < AUROC_TOLERANCE / 4
