@@ -241,9 +241,9 @@ class DriveTraffic(Model):
     """Rows that the system asked its file for; None: it does not know."""
 
 
-Isolation = Literal["one process", "own process", "two by two", "alone"]
-"""Where a system took turns: with all others, in a process of its own beside theirs, with the baseline alone, or by
-itself."""
+Isolation = Literal["one process", "own process", "several groups", "alone"]
+"""Where a system took turns: with all others, in a process of its own beside theirs, with the baseline and some
+others, or by itself."""
 
 
 class Turns(Model):

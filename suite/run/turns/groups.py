@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from suite.records.groups import is_baseline
+from suite.records.groups import base_name, is_baseline
 from suite.records.measured import Isolation
 from suite.records.record import Cell, Measurement, Record, Status
 from suite.records.scales import LEAD_STEPS
@@ -126,10 +126,11 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
 
 
 def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
-    """Form timing groups: one of all systems if all fit into memory, else each with the baseline, else each alone.
+    """Form timing groups: one of all systems if all fit into memory, else the baseline and as many others as fit.
 
-    On a CPU systems that work between their steps are timed against the baseline in a group of their own, each in a
-    process of its own. The baseline's own times are those of its first group: with its repeat, if that fits.
+    Where the baseline does not fit with each of them, each is alone. On a CPU systems that work between their steps are
+    timed against the baseline in groups of their own, each in a process of its own. The baseline's own times are those
+    of its first group: with its repeat, if that fits.
     """
     others = [Participant(name=one.cell.system, record=one, own_process=_needs_own_process(one)) for one in records]
     others.sort(key=lambda one: not is_baseline(one.cell.system))
@@ -149,16 +150,27 @@ def _arranged(
 ) -> list[TimingGroup]:
     """Timing groups of these participants; `twice`: with the baseline's repeat, if that fits."""
     first = [] if baseline is None else [baseline]
-    if baseline is not None and twice:
-        first.append(replace(baseline, name=baseline.name + BASELINE_REPEAT))
-    everyone = [*first, *others]
-    if len(everyone) > 1 and _fit(everyone, room):
-        return [_group(everyone, "one process")]
-    if baseline is not None and others and all(_fit([baseline, one], room) for one in others):
-        pairs = [_group([baseline, one], "two by two") for one in others]
-        return [_group(first, "two by two"), *pairs] if twice and _fit(first, room) else pairs
-    alone = [baseline, *others] if baseline is not None and twice else others
-    return [_group([one], "alone") for one in alone]
+    again = [replace(one, name=one.name + BASELINE_REPEAT) for one in first if twice]
+    if len([*first, *again, *others]) > 1 and _fit([*first, *again, *others], room):
+        return [_group([*first, *again, *others], "one process")]
+    if first and others and all(_fit([*first, one], room) for one in others):
+        again = again if _fit([*first, *again], room) else []
+        return [_group(members, "several groups") for members in _packed(first, [*again, *others], room)]
+    return [_group([one], "alone") for one in ([*first, *others] if twice else others)]
+
+
+def _packed(first: Sequence[Participant], others: Sequence[Participant], room: MemoryNeed) -> list[list[Participant]]:
+    """Groups that begin with `first`, each of as many others as fit: different systems meet before their variants."""
+    named = [base_name(one.cell.system) for one in others]
+    variants = sorted(range(len(others)), key=lambda place: named[:place].count(named[place]))
+    groups: list[list[Participant]] = []
+    for one in (others[place] for place in variants):
+        home = next((group for group in groups if _fit([*group, one], room)), None)
+        if home is None:
+            groups.append([*first, one])
+        else:
+            home.append(one)
+    return groups
 
 
 def _needs_own_process(record: Record) -> bool:

@@ -178,9 +178,9 @@ def test_verdict(name: str) -> None:
 
 
 def test_the_fastest_is_found_by_ratios_not_by_paces_of_different_times():
-    """The second pair of a contest two by two raced when the machine was 10 % slower."""
+    """The second group of a contest raced when the machine was 10 % slower."""
     slow = ran("freq_cache", 0.50, 0.001, anatomy=CACHE)
-    later = {"baseline": 0.9 * BASELINE, "timed": {"contest": "later", "way": "two by two"}}
+    later = {"baseline": 0.9 * BASELINE, "timed": {"contest": "later", "way": "several groups"}}
     fast = ran("torchrec_uvm", 0.495, 0.001, anatomy=CACHE, **later)
     (group,) = group_records([ran("full_gpu", 1.0, 0.001, anatomy=ALL), slow, fast])
     assert "fastest of those that offload: torchrec_uvm." in verdict(group)

@@ -26,8 +26,9 @@ def test_baseline_takes_turns_twice_and_kernels_of_others_not_at_all():
 @pytest.mark.parametrize(
     ("baseline_gb", "host_gb", "way", "groups"),
     [
-        (33, 33, "two by two", [["full_gpu", REPEAT], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
-        (60, 30, "two by two", [["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
+        (33, 33, "several groups", [["full_gpu", REPEAT, "reference"], ["full_gpu", "freq_cache"]]),
+        (50, 50, "several groups", [["full_gpu", REPEAT], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
+        (60, 30, "several groups", [["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
         (60, 60, "alone", [["full_gpu"], ["reference"], ["freq_cache"]]),
     ],
 )
@@ -36,6 +37,13 @@ def test_what_does_not_fit_together_meets_the_baseline_or_nobody(baseline_gb, ho
     found = arrange([*others, entrant("full_gpu", host_gb=baseline_gb)], ROOM)
     assert [names(group) for group in found] == groups
     assert {group.isolation for group in found} == {way}
+
+
+def test_different_systems_meet_before_their_variants():
+    others = ("freq_cache", "freq_cache[tier=file]", "freq_cache[policy=lfu]", "mapped_table", "rocksdb_table")
+    first, second = arrange([entrant("full_ram", host_gb=60), *(entrant(name, host_gb=12) for name in others)], ROOM)
+    assert names(first) == ["full_ram", "freq_cache", "mapped_table", "rocksdb_table"]
+    assert names(second) == ["full_ram", "freq_cache[tier=file]", "freq_cache[policy=lfu]"]
 
 
 @pytest.mark.parametrize(("wanted", "turns"), [(8, 6), (14, 12), (1, 6)])
