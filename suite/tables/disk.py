@@ -174,14 +174,13 @@ def disk_verdict(sweep: Sequence[RecordGroup]) -> str:
     told = {(one["budget"], one["system"]): one for one in alone}
     said = []
     for budget in sorted({one["budget"] for one in whole}):
-        here = [
-            one
-            for one in fit
-            if one["budget"] == budget and one["system"] not in strayed and not one["row"].interrupted
-        ]
-        if here:
-            best = max(here, key=lambda one: (one["ratio"].value if one["ratio"] else 0.0, one["samples_per_s"]))
+        timed = [one for one in fit if one["budget"] == budget and one["system"] not in strayed]
+        whole_turns = [one for one in timed if not one["row"].interrupted]
+        if whole_turns:
+            best = max(whole_turns, key=lambda one: (one["ratio"].value if one["ratio"] else 0.0, one["samples_per_s"]))
             said.append(_at(best, told.get((budget, best["system"]), best)))
+        if left := [one["system"] for one in timed if one["row"].interrupted]:
+            said.append(f"at {binary_bytes(budget)} the turns of {listed(left)} were interrupted, see the notes")
     if not said:
         said = [f"nothing can be said: no system beside {IN_RAM} ended ok and was timed"]
     wrong = never(one["row"] for one in whole if one["row"].status is Status.WRONG_ANSWER)

@@ -155,4 +155,4 @@ def test_a_pace_alone_is_none_of_a_cell_on_a_drive_and_interrupted_turns_are_not
         for one in [*full_ram(), *on_drive(OURS, 0.95, alone=0.5)]
     ]
     (first, _) = disk_tables(group_records(cut))
-    assert OURS not in first.summary
+    assert first.summary == f"At 1 GiB the turns of {OURS} were interrupted, see the notes."
