@@ -3,6 +3,7 @@
 import enum
 import os
 import shutil
+import statistics
 import tempfile
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -28,6 +30,8 @@ _FBGEMM = ("fbgemm-gpu", "fbgemm-gpu-cpu")
 _OTHERS_WARNING, _OTHERS_PROBLEM = 0.05, 0.25
 """Shares of the CPUs that other processes take."""
 _STOLEN_WARNING = 0.01
+_PACE_WARNING = 1.15
+"""Time of a fixed piece of work in the slow tenths of a second over that in the fast ones."""
 _LEAST_FREE_BYTES = 10**9
 _USED_BYTES, _USED_SHARE = 1 << 30, 0.02
 """Memory of the GPU in use: the driver itself keeps some hundred MiB, more on larger devices."""
@@ -77,6 +81,23 @@ def load(*, seconds: float) -> Diagnosis:
     if stolen >= _STOLEN_WARNING:
         return warning(seen, "Measure at another time or on a dedicated machine; compare ratios within a round only.")
     return ok(seen)
+
+
+def pace(*, seconds: float, clock: Callable[[], float] = time.perf_counter) -> Diagnosis:
+    """How even the machine's speed is: a guest on the other thread of a core slows this one, and no counter says so."""
+    values, places = np.ones(1 << 22, np.float32), np.random.default_rng(0).integers(1 << 22, size=1 << 16)
+    tenths: dict[int, list[float]] = {}
+    start = now = clock()
+    while now - start < seconds:
+        values.take(places).sum()
+        before, now = now, clock()
+        tenths.setdefault(int((before - start) * 10), []).append(now - before)
+    taken = sorted(map(statistics.median, tenths.values()))
+    slow = taken[len(taken) * 9 // 10] / taken[len(taken) // 10]
+    seen = f"a fixed piece of work takes {slow:.2f} times as long in slow tenths of a second as in fast ones"
+    if slow < _PACE_WARNING:
+        return ok(seen)
+    return warning(seen, "Measure at another time or on a dedicated machine, with --rounds 3 or more.")
 
 
 def governor(root: Path = Path("/")) -> Diagnosis:
@@ -186,6 +207,7 @@ def examine(*, seconds: float) -> dict[str, Diagnosis]:
     """Run every check that applies to the machine: findings by name, worst first, alike ones in order of the checks."""
     checks: dict[str, Callable[[], Diagnosis]] = {
         "load": partial(load, seconds=seconds),
+        "pace": partial(pace, seconds=seconds),
         "governor": governor,
         "CPU quota": cpu_quota,
         "results directory": partial(room, Path("results"), "Name a directory on a local disk with --out."),
@@ -217,12 +239,14 @@ _STYLES = {Level.PROBLEM: "bold red", Level.WARNING: "yellow", Level.UNKNOWN: "c
 def doctor_command(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit code 1 as well")] = False,
-    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long others' use of the CPUs is watched")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=60, help="How long use of the CPUs is watched, and then their pace")
+    ] = 2.0,
 ) -> None:
     """Find what on this machine would spoil a benchmark, each with a remedy.
 
-    Looks at load, governor, CPU quota, room on disk, packages, the GPU's link and who uses the GPU. It
-    only reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
+    Looks at load, pace, governor, CPU quota, room on disk, packages, the GPU's link and who uses the GPU.
+    It only reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
 
     For example: `python -m suite doctor --strict --seconds 10`.
 

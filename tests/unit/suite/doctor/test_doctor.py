@@ -1,5 +1,6 @@
 """What each check says of a machine with one thing spoilt, a machine as it is read for real, and the command line."""
 
+import itertools
 import os
 from types import SimpleNamespace
 
@@ -53,6 +54,19 @@ def test_load_of_others_spoils_figures(monkeypatch, taken, stolen, level, words)
     seen = Conditions(start=idle, end=idle, others_cpu_share=taken, stolen_cpu_share=stolen)
     monkeypatch.setattr(doctor, "MachineMonitor", lambda *, cuda: SimpleNamespace(conditions=lambda: seen))
     expect(load(seconds=0), level, words)
+
+
+@pytest.mark.parametrize(("slowdown", "level"), [(1.0, "ok"), (1.1, "ok"), (1.4, "warning")])
+def test_bouts_in_which_the_machine_is_slower_spoil_figures(slowdown, level):
+    """Half a second fast, half a second slow, a hiccup of 50 ms now and then."""
+    now, calls = 0.0, itertools.count(1)
+
+    def clock():
+        nonlocal now
+        now += 0.002 * (slowdown if now % 1 > 0.5 else 1) + 0.05 * (next(calls) % 100 == 0)
+        return now
+
+    expect(doctor.pace(seconds=4, clock=clock), level, f"takes {slowdown:.2f} times as long")
 
 
 GOVERNOR = f"{CPU}/cpu2/cpufreq/scaling_governor"
