@@ -1,6 +1,7 @@
 """The figures of a GPU on its page are those of the records."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.ours import FreqCacheModel
 from suite.simulate.trace import WorkloadTrace
 from suite.tables.rows import Row, merged_rows
+from workloads.schema import SCHEMAS
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
 PAGE = (RESULTS.parent / "docs" / "cuda.md").read_text(encoding="utf-8")
@@ -125,6 +127,37 @@ def test_losses_and_rows_of_our_cache_are_those_of_full_tables_bit_for_bit() -> 
     ((losses, _rows),) = {(tuple(one["losses"]), one["rows"]) for one in found.values()}
     assert f"{len(losses)} steps in a fixed order" in SAID
     assert f"so that {found[OURS]['late_batches']} batches of look-ahead waited for rows" in SAID
+
+
+def test_what_a_dataset_needs_is_in_the_records() -> None:
+    cells = json.loads((RESULTS / "device_memory" / "memory.json").read_text())["cells"]
+    gib = {
+        (cell["system"], cell["workload"]): f"{cell['peak_reserved_bytes'] / 2**30:.1f} GiB"
+        for cell in cells
+        if (cell["optimizer"], cell["cache_ratio"], cell["status"]) == ("rowwise_adagrad", 0.01, "ok")
+    }
+    for workload in ("avazu", "criteo_kaggle", "criteo_1tb"):
+        assert re.search(rf"^\| `{workload}` \|.*\| {gib['full_gpu', workload]} \|[^|]*\|$", PAGE, re.MULTILINE)
+    assert f"{gib['cpu_embeddings', 'criteo_kaggle']} for the dense layers and activations" in SAID
+    parsed = json.loads((RESULTS / "microbench" / "benchmark_cpu_loaded.json").read_text())["benchmarks"]
+    (found,) = (one for one in parsed if one["name"] == "test_parse[criteo_kaggle]")
+    rate = found["extra_info"]["units"] / found["stats"]["median"]
+    assert f"Preparing parses {rate / 1e6:.1f} million rows of Criteo per second and core" in SAID
+    schema = SCHEMAS["criteo_1tb"]
+    hours = (schema.train_rows + schema.validation_rows + schema.test_rows) / rate / 3600
+    assert f"which for `criteo_1tb` alone are {hours:.1f} hours of one core" in SAID
+
+
+def test_logs_of_the_gpu_say_what_the_page_says() -> None:
+    run, tests, smoke = ((H200 / f"{name}.log").read_text() for name in ("run", "pytest", "smoke"))
+    ended = [int(minutes) * 60 + int(seconds) for minutes, seconds in re.findall(r"ok in 0:(\d\d):(\d\d)", run)]
+    assert f"four systems on `criteo_kaggle` took {sum(ended) / 60:.0f} minutes for cells of 600 steps" in SAID
+    assert len(ended) == 4
+    (turns,) = set(re.findall(r"turns of 4 systems x criteo_kaggle: done in 0:0(\S+)", run))
+    assert f"and {turns} for turns" in SAID
+    (passed,) = re.findall(r"(\d+) passed", tests)
+    assert f"[{passed} passed]" in SAID
+    assert f"[{len(re.findall(' ok in ', smoke))} systems](../results/cuda/h200/smoke.log)" in SAID
 
 
 def _turns(row: Row) -> list[tuple[list[float], list[float]]]:

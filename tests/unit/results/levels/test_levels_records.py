@@ -11,6 +11,7 @@ from suite.records.groups import group_records
 from suite.records.record import Record, Status
 from suite.records.store import RecordStore
 from suite.tables.disk import Step, rows_on_drive
+from workloads.schema import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[4]
 THREE, TWO = "freq_cache[look_ahead=4,tier=file]", "freq_cache[levels=2,look_ahead=4,tier=file]"
@@ -68,6 +69,25 @@ def test_the_page_says_how_fast_the_drive_was_and_nothing_disturbed_the_turns() 
     )
     assert rates in SAID
     assert [record.cell.system for record in records if record.disturbed] == []
+
+
+def test_what_look_ahead_and_slots_take_is_in_the_records() -> None:
+    longer = set()
+    for folder in ("disk", "levels"):
+        groups = group_records(records_of(folder))
+        (ratio,) = (line["ratio"] for line in rows_on_drive(groups, Step.WHOLE) if line["system"] == THREE)
+        longer.add(f"{100 * (1 / ratio.value - 1):.0f} %")
+        assert ratio.high >= 1
+    assert f"its whole step takes {longer.pop()} longer than that of `full_ram`, which is within the intervals" in SAID
+    assert not longer
+    (three,) = (record for record in records_of("levels") if record.cell.system == THREE)
+    assert three.measurement is not None
+    rows = sum(rows for _, rows in SCHEMAS["criteo_kaggle"].categorical)
+    slots = three.measurement.memory.anatomy_bytes["device/rows"] / (4 * three.cell.embedding_dim)
+    assert f"slots of {100 * slots / rows:.1f} % of the rows" in SAID
+    assert f"12 bytes a row whatever the budget: {12 * rows / 1e6:.0f} MB of {rows / 1e6:.1f} million rows" in SAID
+    assert round(12 * rows / (512 << 20), 2) == 0.75
+    assert "At 512 MiB that is three quarters of the budget." in SAID
 
 
 def misses(record: dict[str, Any], policy: str) -> int:

@@ -8,8 +8,9 @@ from suite.records.store import RecordStore
 from systems.sharded.placement import PLACEMENTS
 
 FOLDER = Path(__file__).resolve().parents[4] / "results" / "ranks"
-TOLERANCE = 2e-5
-"""By which rounding alone moved the AUROC of exact systems apart, with row-wise Adagrad at this rate."""
+TOLERANCE = 1e-7
+"""Roundings move AUROC by up to 9.3e-5, but gradients of these ranks add up without."""
+PAGE = " ".join((FOLDER.parents[1] / "docs" / "several-devices.md").read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,7 @@ def test_every_system_ran_on_one_rank_and_on_two(measured):
 
 
 def test_two_ranks_trained_as_one(measured):
+    assert f"AUROC and the last loss agree within {TOLERANCE:.0e}.".replace("e-07", "e-7") in PAGE
     for (system, ranks), two in measured.items():
         one = measured[system, 1]
         assert two.quality.auroc == pytest.approx(one.quality.auroc, abs=TOLERANCE), (system, ranks)
