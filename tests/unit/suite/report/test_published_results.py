@@ -151,8 +151,7 @@ def test_every_record_names_its_commit_and_none_is_of_a_checkout_with_changes() 
     made = {str(path.relative_to(ROOT / "results")): path.read_text() for path in (ROOT / "results").rglob("*.json")}
     assert len(made) > 150
     without = {name for name, text in made.items() if not re.search(r'"commit": ?"[0-9a-f]{40}"', text)}
-    inputs = {"streams/statistics.json", "microbench/limits.json"}  # statistics of samples, limits of a test
-    assert without == inputs | {"streams/rounding_full.json"}  # of the model of `full`, before its program named one
+    assert without == {"streams/statistics.json", "microbench/limits.json"}  # statistics of samples, limits of a test
     assert [name for name, text in made.items() if re.search(r'"dirty":(?! ?false)', text)] == []
 
 
