@@ -88,6 +88,28 @@ def test_look_ahead_beside_training_is_that_of_the_records() -> None:
     assert f"is {full[0]}, {full[1]}, {full[2]} and {full[3]} times" in said
 
 
+def test_sentences_beside_the_measured_table_are_those_of_the_records() -> None:
+    said = " ".join((DOCS / "cache-design.md").read_text(encoding="utf-8").split())
+    stage, planning, alone = (
+        json.loads((DOCS.parent / f"results/cache/{name}.json").read_text()) for name in ("stage", "planning", "alone")
+    )
+    assert stage["lookups"] == 53_248
+    assert "ids, 32 values wide, 5 % cached, one id per bag" in said
+    assert stage["dim"] == 32
+    hits = [one["freq_cache[look_ahead=0]"]["unique_hit_rate"] for one in stage["results"].values()]
+    assert "Half of a batch's distinct rows miss" in said
+    assert 0.45 < min(hits) <= max(hits) < 0.55
+    assert "has three runs of each kind; the table shows the middle one" in said
+    for one in planning["results"].values():
+        runs = sorted(one["ms_by_build"])
+        assert len(runs) == 3
+        assert one["ms_per_batch"] == pytest.approx(runs[1])
+    assert "in six processes of its own, in turns, on a CPU of 2 cores" in said
+    for one in alone["results"].values():
+        assert {len(processes) for processes in one["seconds"].values()} == {6}
+    assert alone["environment"]["cores"] == 2
+
+
 def test_bytes_of_a_record_by_optimizer_and_row_type() -> None:
     by_optimizer = tables(section("How large"))[0]
     assert [line[0].split("`")[1] for line in by_optimizer] == list(OptimizerKind)

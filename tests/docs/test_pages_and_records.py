@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from suite.simulate.models.registry import parse_policies
 from suite.simulate.results import Simulation
 from suite.tables.verdict import AUROC_TOLERANCE
 from tests.docs.commands import ROOT, module_of
+from workloads.manifest import PARTS, array_shape
+from workloads.schema import SCHEMAS
 
 TABLES = module_of(ROOT / "docs" / "figures" / "simulation_tables.py")
 MEMORY = module_of(ROOT / "results" / "device_memory" / "memory_table.py")
@@ -84,6 +87,48 @@ def test_every_place_says_that_the_device_is_virtual() -> None:
         assert "exact for torch's allocator, without workspaces" in text
         assert "beside the published figures: virtual device" in text
     assert MEMORY.LABEL in (ROOT / "results" / "device_memory" / "device_memory.md").read_text(encoding="utf-8")
+
+
+def test_sentences_about_a_whole_epoch_are_those_of_its_record() -> None:
+    found = record("simulate/epoch/simulation")
+    warm, counted = (found["configuration"][name] for name in ("warmup_batches", "counted_batches"))
+    misses: dict[str, list[int]] = {}
+    for row in sorted(found["rows"], key=lambda row: row["slots"]):
+        misses.setdefault(row["policy"], []).append(row["traffic"]["unique_misses"])
+    ours = zip(misses["freq_cache[policy=lfu]"], misses["freq_cache[policy=static]"], strict=True)
+    saved = [1 - lfu / static for lfu, static in ours]
+    assert warm + counted == found["stream"]["batches"]
+    assert found["configuration"]["cache_ratios"] == [0.003, 0.01, 0.03, 0.1]
+    assert 0 <= saved[0] < 0.01 < min(saved[1:])
+    words = said(ROOT / "docs" / "simulation.md")
+    assert f"{warm} batches fill the caches, {counted:,} are counted" in words
+    assert "never misses more and from 1 % on clearly less:" in words
+
+
+def test_bytes_of_a_prepared_row_are_those_of_its_arrays() -> None:
+    per_row = {}
+    for name in ("criteo_kaggle", "criteo_1tb", "avazu"):
+        dense, tables = len(SCHEMAS[name].dense), len(SCHEMAS[name].categorical)
+        arrays = [array_shape(part, 1, dense=dense, tables=tables) for part in PARTS]
+        per_row[name] = sum(math.prod(shape) * dtype.itemsize for shape, dtype in arrays)
+    assert per_row["criteo_kaggle"] == per_row["criteo_1tb"]
+    stated = f"takes {per_row['criteo_kaggle']} bytes per row for Criteo and {per_row['avazu']} for Avazu"
+    assert stated in said(ROOT / "docs" / "datasets.md")
+
+
+def test_samples_of_quality_records_are_those_that_pages_name() -> None:
+    def cells(folder: str) -> list[Any]:
+        return [json.loads(path.read_text())["cell"] for path in (ROOT / "results" / folder).glob("records/*.json")]
+
+    exact, approximate = cells("quality"), cells("published/approximate")
+    (samples,) = {(cell["train_steps"] + cell["counted_steps"]) * cell["batch_size"] for cell in exact}
+    ours = [cell["system"] for cell in exact if cell["system"].startswith("freq_cache")]
+    assert len(ours) == 3
+    assert f"{samples / 1e6:.1f} million samples" in said(ROOT / "docs" / "protocol.md")
+    assert "`freq_cache` in three variants" in said(ROOT / "docs" / "protocol.md")
+    (samples,) = {(cell["train_steps"] + cell["counted_steps"]) * cell["batch_size"] for cell in approximate}
+    assert len({cell["seed"] + cell["round"] for cell in approximate}) == 3
+    assert f"three seeds of {samples:,} samples" in said(ROOT / "docs" / "systems.md")
 
 
 def test_what_the_page_says_of_ours_beside_the_published_rows() -> None:

@@ -32,6 +32,8 @@ def test_what_pages_say_of_intervals_is_in_the_record() -> None:
     beside_its_repeat = RECORD["contests"]["small, one run beside its repeat"]
     (missed,) = {round(100 * beside_its_repeat[f"{system}_missed"]) for system in ("even", "noisier")}
     assert f"it misses a repeat of the run in {missed} % of cases instead of 5" in protocol
+    low, high = (round(100 * bound(found["flagged"] for found in RECORD["two_runs"])) for bound in (min, max))
+    assert f"Chance alone flags {low} to {high} % of unchanged cells: of 40, expect one or two." in results
     losses = {(found["builds"], found["spread"]): found["loss_found_9_times_in_10"] for found in RECORD["two_runs"]}
     for spread in (0.01, 0.02, 0.05):
         shown = [f"{100 * losses[builds, spread]:.2g} %" for builds in (3, 5)]
