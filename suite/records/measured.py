@@ -267,7 +267,7 @@ class Turns(Model):
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
     alone_s: Times | None = None
-    """Seconds of turns in a row, behind an untimed one, in the middle of the others; None: there were none.
+    """Seconds of turns in two rows, each behind an untimed one, between the others; None: there were none.
 
     In records of before 2026-11-28 these are turns in a row before the others."""
     baseline_alone_s: Times | None = None

@@ -99,7 +99,7 @@ class TimingGroup:
 
     @property
     def alone_runs(self) -> int:
-        """Runs of `steps` steps that each system trains in a row after each build, in the middle of its turns.
+        """Runs of `steps` steps that each system trains in two rows after each build, between its turns.
 
         None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """
@@ -110,7 +110,7 @@ class TimingGroup:
         """Steps of each system after a build: warm-up, runs alone, turns of the whole and of the embedding step."""
         cell = self.participants[0].cell
         turns = (2 * cell.builds if self.on_drive else 2) * self.turns
-        alone = self.alone_runs + 1 if self.alone_runs else 0  # the first is untimed
+        alone = self.alone_runs + 2 if self.alone_runs else 0  # the first of a row is untimed
         return cell.warmup_steps + (turns + alone) * (LEAD_STEPS + self.steps)
 
 

@@ -193,9 +193,10 @@ class _Attempt:
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
                 plan: list[tuple[Sequence[int], int]] = [(order, _WHOLE) for order in turns]
                 if group.alone_runs:
-                    middle = group.turns // 2
-                    kinds = [_UNTIMED, *[_ALONE] * group.alone_runs]
-                    plan[middle:middle] = [((place,), kind) for place in turns[middle] for kind in kinds]
+                    # far apart: what slows the machine for a second meets half of a system's runs
+                    kinds = [_UNTIMED, *[_ALONE] * (group.alone_runs // 2)]
+                    for at in (3 * group.turns // 4, group.turns // 4):
+                        plan[at:at] = [((place,), kind) for place in turns[at] for kind in kinds]
                     plan.insert(0, (turns[0], _UNTIMED))
                 plan += [(order, _EMBEDDINGS) for order in turns]
                 times.builds.append(self._take(plan))

@@ -59,7 +59,7 @@ def test_systems_run_alone_where_the_warm_up_has_steps_for_it(warmup, runs):
     records = [entrant(name, cell={"turn_steps": 8, "warmup_steps": warmup}) for name in ("full_gpu", "reference")]
     (group,) = arrange(records, ROOM)
     assert (group.steps, group.alone_runs) == (8, runs)
-    assert group.stream_steps == warmup + (50 if runs else 0) + 2 * group.turns * 10
+    assert group.stream_steps == warmup + (60 if runs else 0) + 2 * group.turns * 10
 
 
 @pytest.mark.parametrize(("pace", "steps"), [(None, 4), (39.0, 4), (44.0, 5), (96.0, 10), (400.0, 16)])
