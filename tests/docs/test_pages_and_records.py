@@ -153,6 +153,16 @@ def test_what_the_page_says_of_ours_beside_the_published_rows() -> None:
     assert f"Published reserved bytes are {min(above):.0f} to {max(above):.0f} % above these peaks" in words
 
 
+def test_the_page_counts_the_orders_and_deletions_of_the_tests() -> None:
+    words = said(ROOT / "docs" / "virtual-cuda.md")
+    deletions = len(re.findall(r"^    Deletion\(", (ROOT / "tests/cuda/test_deletions.py").read_text(), re.MULTILINE))
+    (seeds,) = re.findall(
+        r"fixture\(autouse=True, params=\((.*?)\)\)", (ROOT / "tests/cuda/test_orders.py").read_text()
+    )
+    assert f"`test_deletions.py` takes {deletions} waits, events and `record_stream`s out" in words
+    assert (len(seeds.split(",")), "eight orders each" in words) == (8, True)
+
+
 def test_a_gradient_of_an_id_is_520_bytes() -> None:
     row = MEMORY.find(MEMORY_ROWS, "avazu", "colossalai_cache")
     assert MEMORY.read_as_published(row) - row["allocated_after_step_bytes"] == 520 * row["lookups"]
