@@ -60,6 +60,20 @@ def test_without_look_ahead_and_frequencies_it_is_as_far_from_rocksdb_as_the_pag
     assert "{} and {} times as fast as RocksDB's".format(*said) in SAID
 
 
+def test_the_page_says_who_took_turns_with_whom_and_how_often() -> None:
+    runs: dict[int, dict[str, set[str]]] = {}
+    for record in records_of("disk"):
+        assert record.turns is not None
+        runs.setdefault(record.cell.round, {}).setdefault(record.turns.contest, set()).add(record.cell.system)
+    plain, past = "freq_cache[tier=file]", "freq_cache[policy=lfu,tier=file]"
+    for groups in runs.values():
+        met = sorted(groups.values(), key=len, reverse=True)
+        assert met == [{"full_ram", THREE, "mapped_table"}, {plain, "rocksdb_table"}, {past}]
+    assert len(runs) == 3
+    assert {record.cell.round for record in records_of("levels")} == {0}
+    assert "Three runs at 1 GiB, over which its intervals are; one run at 2 GiB" in SAID
+
+
 def test_the_page_says_how_fast_the_drive_was_and_nothing_disturbed_the_turns() -> None:
     records = [*records_of("disk"), *records_of("levels")]
     drives = [record.measurement.drive for record in records if record.measurement and record.measurement.drive]
@@ -72,14 +86,13 @@ def test_the_page_says_how_fast_the_drive_was_and_nothing_disturbed_the_turns() 
 
 
 def test_what_look_ahead_and_slots_take_is_in_the_records() -> None:
-    longer = set()
+    longer = []
     for folder in ("disk", "levels"):
         groups = group_records(records_of(folder))
         (ratio,) = (line["ratio"] for line in rows_on_drive(groups, Step.WHOLE) if line["system"] == THREE)
-        longer.add(f"{100 * (1 / ratio.value - 1):.0f} %")
+        longer.append(100 * (1 / ratio.value - 1))
         assert ratio.high >= 1
-    assert f"its whole step takes {longer.pop()} longer than that of `full_ram`, which is within the intervals" in SAID
-    assert not longer
+    assert f"its whole step takes at most {max(longer):.0f} % longer than that of `full_ram`, which is" in SAID
     (three,) = (record for record in records_of("levels") if record.cell.system == THREE)
     assert three.measurement is not None
     rows = sum(rows for _, rows in SCHEMAS["criteo_kaggle"].categorical)
