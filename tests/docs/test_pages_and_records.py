@@ -102,7 +102,7 @@ def test_sentences_about_a_whole_epoch_are_those_of_its_record() -> None:
     assert 0 <= saved[0] < 0.01 < min(saved[1:])
     words = said(ROOT / "docs" / "simulation.md")
     assert f"{warm} batches fill the caches, {counted:,} are counted" in words
-    assert "never misses more and from 1 % on clearly less:" in words
+    assert "never misses more, and from 1 % on clearly less:" in words
 
 
 def test_bytes_of_a_prepared_row_are_those_of_its_arrays() -> None:

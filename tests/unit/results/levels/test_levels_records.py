@@ -83,6 +83,14 @@ def test_the_page_says_how_fast_the_drive_was_and_nothing_disturbed_the_turns() 
     )
     assert rates in SAID
     assert [record.cell.system for record in records if record.disturbed] == []
+    shares = [record.conditions.others_cpu_share for record in records if record.conditions is not None]
+    assert len(shares) == len(records)
+    assert f"they had at most {100 * max(filter(None, shares)):.1f} % of the cores" in SAID
+    pace = {}
+    for folder in ("disk", "levels"):
+        lines = rows_on_drive(group_records(records_of(folder)), Step.WHOLE)
+        (pace[folder],) = (line["samples_per_s"] for line in lines if line["system"] == "full_ram")
+    assert f"trained {pace['disk']:,.0f} samples a second beside those of 1 GiB, {pace['levels']:,.0f} beside" in SAID
 
 
 def test_what_look_ahead_and_slots_take_is_in_the_records() -> None:
