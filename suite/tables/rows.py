@@ -8,14 +8,13 @@ from typing import Any
 
 from suite.records.groups import REFERENCE, RecordGroup, base_name, device_title
 from suite.records.record import Cell, Measurement, Record, Status
+from suite.records.scales import AGREE
 from suite.tables.sheet import SETTING
 from suite.tables.statistics import Estimate, kernel_ratio, repeat_speed, speed_of, trusted_baseline, turned_and_alone
 from systems.answers import MemoryUse, Tier
 
 WAIT_SHARE = 0.02
 """Share of a system's turns above which waiting for batches is noted beside the numbers."""
-AGREE = 0.05
-"""Difference between a system's pace in turns and alone, a share beside the interval, from which no verdict uses it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,7 @@ def _alone(runs: Sequence[Record]) -> float | None:
     None: not measured, or by a cell too short for it. On a drive a cell trains some steps before its rows have come to
     rest, and turns are taken alone.
     """
-    if (pace := _pace(_turns(runs), "alone_s")) is not None:
+    if (pace := _pace_alone(_turns(runs), "system_s", "alone_s")) is not None:
         return pace
     timed = (run for run in runs if run.cell.host_budget_bytes is None)
     timings = [run.measurement.timing for run in timed if run.measurement is not None]
@@ -127,8 +127,8 @@ def turned_and_alone(runs: Sequence[Record]) -> Iterator[tuple[str, float, float
     own = _turns(runs)
     beside = next((turns.baseline for turns in own if turns.baseline is not None), "")
     series = [(runs[0].cell.system, "system_s", "alone_s"), (f"{beside} beside it", "baseline_s", "baseline_alone_s")]
-    for name, *paces in series:
-        turned, alone = (_pace(own, one) for one in paces)
+    for name, *times in series:
+        turned, alone = _pace(own, times[0]), _pace_alone(own, *times)
         if turned is not None and alone is not None:
             yield name, turned, alone
 
@@ -257,6 +257,28 @@ def _pace(timed: Iterable[Turns], times: str) -> float | None:
         return None
     logs = [[math.log(steps / second) for second in build] for steps, builds in of_each for build in builds]
     return math.exp(statistics.fmean(map(statistics.median, logs)))
+
+
+def _pace_alone(timed: Sequence[Turns], turned: str, alone: str) -> float | None:
+    """Steps per second in runs alone, of these times, by their distance from the turns; None: there are none."""
+    pace = _pace(timed, turned)
+    if pace is None or any(getattr(turns, alone) is None for turns in timed):
+        return None
+    builds = [pair for one in timed for pair in zip(getattr(one, turned), getattr(one, alone), strict=True)]
+    return pace * math.exp(-slowed_alone(*zip(*builds, strict=True)))
+
+
+def slowed_alone(turned: Sequence[Sequence[float]], alone: Sequence[Sequence[float]]) -> float:
+    """Logarithm of a run's seconds alone over those of a turn: the median over all runs, each beside its build's turns.
+
+    One median over all builds, because a build has few runs: where a machine has slow spells, a median of few is slow.
+
+    Args:
+        turned: Seconds of every turn, by build.
+        alone: Seconds of every run alone, of as many steps, by build.
+    """
+    usual = (math.log(statistics.median(build)) for build in turned)
+    return statistics.median(math.log(run) - log for log, build in zip(usual, alone, strict=True) for run in build)
 
 
 def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | None:

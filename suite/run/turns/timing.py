@@ -6,6 +6,7 @@ that hold the systems are `suite.run.turns.host`.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from suite.records.measured import DriveTraffic, Isolation, Turns
 from suite.records.record import Check, Record, Status
-from suite.records.scales import LEAD_STEPS
+from suite.records.scales import AGREE, LEAD_STEPS
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, interference
 from suite.run.locks import free_bytes
@@ -30,6 +31,7 @@ from suite.run.turns.groups import (
     balanced_orders,
 )
 from suite.run.worker import Build, CellResult, Progress, RunSteps, StepTiming
+from suite.tables.statistics import slowed_alone
 
 if TYPE_CHECKING:
     from suite.run.console.display import Display
@@ -114,8 +116,10 @@ def time_group(
     """Time the systems of a group; progress counts the turns of all systems, with the participant's name as the phase.
 
     If one of them ends the process that it shares, all start again, that one in a process of its own. If it ends that
-    one too, the others start again without it. `log` gets the output of the shared worker; workers of systems in a
-    process of their own write to files beside it.
+    one too, the others start again without it. If the baseline is slower or faster in turns than alone, by more than
+    `AGREE`, and shares its process, all start again, each in a process of its own.
+
+    `log` gets the output of the shared worker; workers of systems in a process of their own write to files beside it.
     """
     failed: dict[str, CellResult] = {}
     while group.participants:
@@ -126,6 +130,7 @@ def time_group(
             if not times.builds:
                 raise
             times.interrupted = True
+            return times
         except _Failure as failure:
             gone = failure.participant
             if gone.own_process or len(group.participants) == 1:
@@ -134,11 +139,21 @@ def time_group(
                 left = [one for one in group.participants if one.name not in names]
             else:
                 left = [replace(one, own_process=True) if one is gone else one for one in group.participants]
-            group = replace(group, participants=tuple(left))
-            log = log.with_name(f"{log.stem}-again{log.suffix}")
-            continue
-        return times
+        else:
+            if not _shifted(group, times):
+                return times
+            left = [replace(one, own_process=True) for one in group.participants]
+        group = replace(group, participants=tuple(left))
+        log = log.with_name(f"{log.stem}-again{log.suffix}")
     return GroupTimes(failed=failed)
+
+
+def _shifted(group: TimingGroup, times: GroupTimes) -> bool:
+    """Whether the baseline shares a process and its pace in turns is off its pace alone by more than `AGREE`."""
+    if group.baseline is None or group.baseline.own_process:
+        return False
+    turned, _, alone = map(_seconds, times.series(group.baseline.name))
+    return bool(alone) and abs(slowed_alone(turned, alone)) > math.log1p(AGREE)
 
 
 class _Failure(Exception):

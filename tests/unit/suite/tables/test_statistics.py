@@ -1,6 +1,8 @@
 import math
+import statistics
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -12,6 +14,7 @@ from suite.tables.statistics import (
     relative_speed,
     repeat_speed,
     samples_of,
+    slowed_alone,
     speed_of,
 )
 from tests.unit.suite.fabricate import BASELINE, record
@@ -122,3 +125,14 @@ def test_embedding_step_has_a_ratio_of_its_own_also_for_the_baselines_repeat() -
     assert speed(baseline)["embedding_ratio"].value == 1
     assert repeat_speed([baseline])["embedding_ratio"].value == pytest.approx(2)
     assert speed(timed("cache", BESIDE))["embedding_ratio"] is None
+
+
+def test_slow_spells_of_the_machine_do_not_make_a_system_slower_alone_than_in_turns() -> None:
+    random = np.random.default_rng(0)
+
+    def spells(runs: int) -> list[list[float]]:
+        return (1 + 0.3 * (random.random((3, runs)) < 0.15)).tolist()
+
+    found = [slowed_alone(spells(30), spells(4)) for _ in range(300)]
+    assert abs(statistics.fmean(found)) < 0.005
+    assert slowed_alone([[1.0, 1.0, 2.0], [3.0]], [[1.1], [3.3]]) == pytest.approx(math.log(1.1))

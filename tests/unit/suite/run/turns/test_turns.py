@@ -19,10 +19,13 @@ LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
 
 
 class Scene:
-    """Stands where workers are: every step takes a second, twice as long for freq_cache; `falls` end theirs."""
+    """Stands where workers are: every step takes a second, twice as long for freq_cache; `falls` end theirs.
 
-    def __init__(self, falls=()):
-        self.falls, self.hosts, self.asked = falls, [], []
+    Whoever follows another system of its process takes `crowded` times as long.
+    """
+
+    def __init__(self, falls=(), crowded=1.0):
+        self.falls, self.crowded, self.hosts, self.asked = falls, crowded, [], []
 
     def __call__(self, log):
         return FakeWorker(self)
@@ -52,7 +55,10 @@ class FakeWorker:
             case RunSteps(name=name) if (name, len(self._names)) in self._scene.falls:
                 return CellResult(status=Status.CRASHED, reason=f"{name} fell")
             case RunSteps(name=name, steps=steps):
-                return StepTiming(seconds=steps * (2.0 if name == "freq_cache" else 1.0), wait_s=0.0, loss="0x1p-1")
+                seconds = steps * (2.0 if name == "freq_cache" else 1.0)
+                if len(self._names) > 1 and self._scene.asked[-2][1] != name:
+                    seconds *= self._scene.crowded
+                return StepTiming(seconds=seconds, wait_s=0.0, loss="0x1p-1")
             case Build():
                 return None
 
@@ -61,8 +67,8 @@ class FakeWorker:
 def timed(tmp_path, monkeypatch):
     """Time records as one group: what was asked of workers, and the times by system."""
 
-    def go(*records, falls=(), **options):
-        scene = Scene(falls)
+    def go(*records, falls=(), crowded=1.0, **options):
+        scene = Scene(falls, crowded)
         monkeypatch.setattr(timing, "WorkerProcess", scene)
         (group,) = arrange(records, ROOM)
         result = time_group(group, limits=LIMITS, log=tmp_path / "turns.log", **options)
@@ -145,6 +151,18 @@ def test_systems_run_alone_twice_between_their_turns(timed):
     assert len(steps) == 6 + 2 * 9 + 2 * 3 * 3
     assert times["freq_cache"].alone_s == ((2.0,) * 4,) * 2
     assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 4,) * 2
+
+
+@pytest.mark.parametrize(("crowded", "apart"), [(0.94, True), (1.04, False), (1.06, True)])
+def test_systems_whose_process_shifts_the_baselines_pace_are_timed_again_in_processes_of_their_own(
+    timed, crowded, apart
+):
+    records = [entrant(name, cell={"warmup_steps": 20}) for name in ("full_gpu", "freq_cache")]
+    scene, times = timed(*records, crowded=crowded)
+    together = [["full_gpu", REPEAT, "freq_cache"]]
+    assert scene.hosts == together + [[name] for name in together[0]] * apart
+    assert {one.way for one in times.values()} == {"own process" if apart else "one process"}
+    assert times["freq_cache"].system_s == ((2.0 if apart else 2.0 * crowded,) * 3,) * 2
 
 
 @pytest.mark.parametrize(("large_gb", "beside_itself"), [(1, True), (60, False)])
