@@ -150,7 +150,8 @@ def time_group(
 
 def _shifted(group: TimingGroup, times: GroupTimes) -> bool:
     """Whether the baseline shares a process and its pace in turns is off its pace alone by more than `AGREE`."""
-    if group.baseline is None or group.baseline.own_process:
+    shared = [one for one in group.participants if not one.own_process]
+    if group.baseline not in shared or len(shared) == 1:
         return False
     turned, _, alone = map(_seconds, times.series(group.baseline.name))
     return bool(alone) and abs(slowed_alone(turned, alone)) > math.log1p(AGREE)
