@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -39,10 +40,20 @@ _BESIDE_RAM: Final = Column(
     words=f"vs {IN_RAM}", name="ratio", show=relative, noisy=True,
     definition="speed relative to it in the same turns, with a 95 % interval.",
 )  # fmt: skip
+
+
+def _kilobytes(size: float) -> str:
+    return amount(round(size / 1e3, 2))
+
+
 COLUMNS: Final = {
     Step.WHOLE: (
         *_NAMES,
-        PRIOR_KNOWLEDGE,
+        replace(
+            PRIOR_KNOWLEDGE,
+            definition="what the system knew of the ids. Before the clock starts, the most frequent rows of the first "
+            f"training data fill the memory of {listed(RIVALS)} too.",
+        ),
         Column(words="samples/s", name="samples_per_s", show=amount, noisy=True),
         _BESIDE_RAM,
         AUROC,
@@ -51,10 +62,10 @@ COLUMNS: Final = {
             definition="what the system asked of its file, whatever answered.",
         ),
         Column(
-            words="kB read per sample", name="read_bytes", show=lambda size: amount(size / 1e3),
+            words="kB read per sample", name="read_bytes", show=_kilobytes,
             definition="by the process from drives, in the timed turns; what the page cache answers is not read.",
         ),
-        Column(words="kB written per sample", name="written_bytes", show=lambda size: amount(size / 1e3)),
+        Column(words="kB written per sample", name="written_bytes", show=_kilobytes),
         Column(
             words="memory held, % of budget", name="held", show=lambda share: percent(share, 1),
             definition="the most that was in use beyond what training took without rows.",
