@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import statistics
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -95,12 +96,15 @@ def test_published_systems_agree_on_auroc_and_beat_the_model_without_embeddings(
     }
     rounds = {number for _, _, number in auroc}
     assert rounds
+    margins = []
     for number in rounds:  # which differ in seed
         exact = [value for (system, _, of), value in auroc.items() if system in SYSTEMS and of == number]
         without = [value for (system, _, of), value in auroc.items() if system == "no_embeddings" and of == number]
         assert max(exact) - min(exact) <= 1e-4
         assert without
-        assert min(exact) >= max(without) + 0.01
+        margins.append(min(exact) - max(without))
+    assert min(margins) >= 0.01
+    assert statistics.fmean(margins) >= 0.04  # of 160 steps one seed alone says little
 
 
 def test_exact_systems_end_long_training_as_the_reference_does_bit_for_bit() -> None:
