@@ -157,7 +157,7 @@ def test_what_a_dataset_needs_is_in_the_records() -> None:
     for workload in ("avazu", "criteo_kaggle", "criteo_1tb"):
         assert re.search(rf"^\| `{workload}` \|.*\| {gib['full_gpu', workload]} \|[^|]*\|$", PAGE, re.MULTILINE)
     assert f"{gib['cpu_embeddings', 'criteo_kaggle']} for the dense layers and activations" in SAID
-    parsed = json.loads((RESULTS / "microbench" / "parse.json").read_text())["benchmarks"]
+    parsed = json.loads((RESULTS / "microbench" / "benchmark_cpu.json").read_text())["benchmarks"]
     (found,) = (one for one in parsed if one["name"] == "test_parse[criteo_kaggle]")
     rate = found["extra_info"]["units"] / found["stats"]["median"]
     assert f"Preparing parses {rate / 1e6:.1f} million rows of Criteo per second and core" in SAID
