@@ -267,9 +267,9 @@ class Turns(Model):
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
     alone_s: Times | None = None
-    """Seconds of turns in two rows, each behind an untimed one, between the others; None: there were none.
+    """Seconds of turns in two rows between the others; None: there were none.
 
-    In records of before 2026-11-28 these are turns in a row before the others."""
+    In records of before 2026-11-28 they stand in one row."""
     baseline_alone_s: Times | None = None
     drive: DriveTraffic | None = None
     """In the turns of `system_s`; None: no rows are on a drive."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 LEAD_STEPS = 2
 """Untimed steps at the start of every turn: other systems' turns took weights and hot rows out of the CPU's cache."""
+SETTLE_STEPS = 6
+"""The same at the start of a build's first turn, and of the first run alone in a row: nothing of others may be left."""
 AGREE = 0.05
 """Share by which paces in turns and alone may differ, beside the noise. Where the baseline's differ by more, systems of
 one process are timed again in processes of their own; where a row's do, no verdict uses it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from suite.records.measured import DriveTraffic, Isolation, Turns
 from suite.records.record import Check, Record, Status
-from suite.records.scales import AGREE, LEAD_STEPS
+from suite.records.scales import AGREE, LEAD_STEPS, SETTLE_STEPS
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, interference
 from suite.run.locks import free_bytes
@@ -41,8 +41,8 @@ _SHARE = 0.8
 _SHARE_BESIDE_DRIVE = 0.95
 """The same share where all systems but one have a memory limit."""
 
-_UNTIMED, _WHOLE, _EMBEDDINGS, _ALONE = range(-1, 3)
-"""Kinds of turns: whole steps that are not timed, whole steps, embedding steps, whole steps with nobody between."""
+_WHOLE, _EMBEDDINGS, _ALONE = range(3)
+"""Kinds of turns: whole steps, embedding steps, whole steps with nobody between."""
 
 Series = list[list[StepTiming]]
 """Turns by build."""
@@ -200,34 +200,33 @@ class _Attempt:
                             one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
                         )
                     # caches fill without the MLPs too, in a fraction of the time
-                    steps = cell.warmup_steps - (LEAD_STEPS + group.steps if group.alone_runs else 0)
+                    steps = cell.warmup_steps - (SETTLE_STEPS if group.alone_runs else 0)
                     for one in group.participants:
                         warmup = RunSteps(name=one.name, steps=steps, embeddings_only=True)
                         self._ask(one, f"warm up {one.name}", warmup)
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                plan: list[tuple[Sequence[int], int]] = [(order, _WHOLE) for order in turns]
+                plan: list[tuple[Sequence[int], int, int]] = [(order, _WHOLE, LEAD_STEPS) for order in turns]
                 if group.alone_runs:
+                    plan[0] = (turns[0], _WHOLE, SETTLE_STEPS)
+                    leads = [SETTLE_STEPS, *[LEAD_STEPS] * (group.alone_runs // 2 - 1)]
                     # far apart: what slows the machine for a second meets half of a system's runs
-                    kinds = [_UNTIMED, *[_ALONE] * (group.alone_runs // 2)]
                     for at in (3 * group.turns // 4, group.turns // 4):
-                        plan[at:at] = [((place,), kind) for place in turns[at] for kind in kinds]
-                    plan.insert(0, (turns[0], _UNTIMED))
-                plan += [(order, _EMBEDDINGS) for order in turns]
+                        plan[at:at] = [((place,), _ALONE, lead) for place in turns[at] for lead in leads]
+                plan += [(order, _EMBEDDINGS, LEAD_STEPS) for order in turns]
                 times.builds.append(self._take(plan))
 
-    def _take(self, plan: Iterable[tuple[Sequence[int], int]]) -> dict[str, tuple[list[StepTiming], ...]]:
-        """Let participants train in the order of each turn, which has their places in the group, by its kind."""
+    def _take(self, plan: Iterable[tuple[Sequence[int], int, int]]) -> dict[str, tuple[list[StepTiming], ...]]:
+        """Let participants train in the order of each turn: their places in the group, its kind, its untimed steps."""
         participants, steps = self.group.participants, self.group.steps
         found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
-        for one, kind in ((participants[place], kind) for order, kind in plan for place in order):
-            turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=kind == _EMBEDDINGS)
+        for one, kind, lead in ((participants[place], kind, lead) for order, kind, lead in plan for place in order):
+            turn = RunSteps(name=one.name, steps=steps, lead_steps=lead, embeddings_only=kind == _EMBEDDINGS)
             taken = self._ask(one, one.name, turn)
             assert taken is not None
-            if kind != _UNTIMED:
-                found[one.name][kind].append(taken)
-                self.done += 1
+            found[one.name][kind].append(taken)
+            self.done += 1
         return found
 
     def _ask(self, one: Participant, phase: str, request: Build | RunSteps) -> StepTiming | None:

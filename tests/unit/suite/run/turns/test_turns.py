@@ -7,6 +7,7 @@ import pytest
 
 from suite.records.measured import Turns
 from suite.records.record import Status, Verification
+from suite.records.scales import LEAD_STEPS, SETTLE_STEPS
 from suite.run.process import Limits
 from suite.run.turns import timing
 from suite.run.turns.groups import arrange
@@ -21,11 +22,11 @@ LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
 class Scene:
     """Stands where workers are: every step takes a second, twice as long for freq_cache; `falls` end theirs.
 
-    Whoever follows another system of its process takes `crowded` times as long.
+    Whoever follows another system of its process takes `crowded` times as long, but behind many untimed steps.
     """
 
     def __init__(self, falls=(), crowded=1.0):
-        self.falls, self.crowded, self.hosts, self.asked = falls, crowded, [], []
+        self.falls, self.crowded, self.hosts, self.asked, self.leads = falls, crowded, [], [], []
 
     def __call__(self, log):
         return FakeWorker(self)
@@ -47,6 +48,7 @@ class FakeWorker:
         match request:
             case Build(name=name) | RunSteps(name=name):
                 self._scene.asked.append((type(request).__name__, name))
+                self._scene.leads.append(getattr(request, "lead_steps", None))
                 if name not in self._names:
                     self._names.append(name)
 
@@ -56,7 +58,8 @@ class FakeWorker:
                 return CellResult(status=Status.CRASHED, reason=f"{name} fell")
             case RunSteps(name=name, steps=steps):
                 seconds = steps * (2.0 if name == "freq_cache" else 1.0)
-                if len(self._names) > 1 and self._scene.asked[-2][1] != name:
+                others_left = self._scene.asked[-2][1] != name and self._scene.leads[-1] < SETTLE_STEPS
+                if len(self._names) > 1 and others_left:
                     seconds *= self._scene.crowded
                 return StepTiming(seconds=seconds, wait_s=0.0, loss="0x1p-1")
             case Build():
@@ -141,14 +144,16 @@ def test_turns_of_all_builds_are_whole_designs_and_each_build_starts_with_anothe
 
 def test_systems_run_alone_twice_between_their_turns(timed):
     scene, times = timed(*(entrant(name, cell={"warmup_steps": 20}) for name in ("full_gpu", "freq_cache")))
-    build = scene.asked[: len(scene.asked) // 2]
-    steps = [name for what, name in build if what == "RunSteps"]
-    names = ["full_gpu", REPEAT, "freq_cache"]
-    assert steps[:3] == names  # warm-up of the embeddings
-    assert sorted(steps[3:6]) == sorted(names)  # and of whole steps
-    for row in (6, 21):  # before the first and before the last of three turns: an untimed run and two timed ones
-        assert steps[row : row + 9] == [name for name in steps[row + 9 : row + 12] for _ in range(3)]
-    assert len(steps) == 6 + 2 * 9 + 2 * 3 * 3
+    half = len(scene.asked) // 2
+    steps = [name for what, name in scene.asked[:half] if what == "RunSteps"]
+    assert steps[:3] == ["full_gpu", REPEAT, "freq_cache"]  # warm-up of the embeddings
+    for row in (3, 15):  # before the first and before the last of three turns
+        assert steps[row : row + 6] == [name for name in steps[row + 6 : row + 9] for _ in range(2)]
+    assert len(steps) == 3 + 2 * 6 + 2 * 3 * 3
+    settled, led = [SETTLE_STEPS], [LEAD_STEPS]
+    row = [*settled, *led] * 3
+    leads = [0] * 3 + row + settled * 3 + led * 3 + row + led * 12
+    assert [lead for lead in scene.leads[:half] if lead is not None] == leads
     assert times["freq_cache"].alone_s == ((2.0,) * 4,) * 2
     assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 4,) * 2
 
@@ -157,12 +162,13 @@ def test_systems_run_alone_twice_between_their_turns(timed):
 def test_systems_whose_process_shifts_the_baselines_pace_are_timed_again_in_processes_of_their_own(
     timed, crowded, apart
 ):
-    records = [entrant(name, cell={"warmup_steps": 20}) for name in ("full_gpu", "freq_cache")]
+    records = [entrant(name, cell={"warmup_steps": 20, "turns": 6}) for name in ("full_gpu", "freq_cache")]
     scene, times = timed(*records, crowded=crowded)
     together = [["full_gpu", REPEAT, "freq_cache"]]
     assert scene.hosts == together + [[name] for name in together[0]] * apart
     assert {one.way for one in times.values()} == {"own process" if apart else "one process"}
-    assert times["freq_cache"].system_s == ((2.0 if apart else 2.0 * crowded,) * 3,) * 2
+    behind = 2.0 if apart else 2.0 * crowded
+    assert [build[1:3] for build in times["freq_cache"].system_s] == [(behind, behind)] * 2
 
 
 @pytest.mark.parametrize(("large_gb", "beside_itself"), [(1, True), (60, False)])
