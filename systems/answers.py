@@ -1,11 +1,15 @@
 """Types that systems report in: support, placement of rows, bytes by tier and purpose, traffic counters."""
 
+from __future__ import annotations
+
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:  # tables read what systems reported without importing torch
+    from torch import Tensor
 
 
 class Verdict(enum.StrEnum):

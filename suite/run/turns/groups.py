@@ -10,7 +10,7 @@ from typing import NamedTuple
 from suite.records.groups import base_name, is_baseline
 from suite.records.measured import Isolation
 from suite.records.record import Cell, Measurement, Record, Status
-from suite.records.scales import LEAD_STEPS, SETTLE_STEPS
+from suite.records.scales import LEAD_STEPS
 
 BASELINE_REPEAT = " (again)"
 """Suffix of the participant name of the baseline's repeat."""
@@ -103,15 +103,14 @@ class TimingGroup:
 
         None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """
-        return 0 if self.on_drive or self.participants[0].cell.warmup_steps < SETTLE_STEPS else 4
+        return 0 if self.on_drive or self.participants[0].cell.warmup_steps <= LEAD_STEPS else 4
 
     @property
     def stream_steps(self) -> int:
         """Steps of each system after a build: warm-up, runs alone, turns of the whole and of the embedding step."""
         cell = self.participants[0].cell
         turns = (2 * cell.builds if self.on_drive else 2) * self.turns
-        settle = 2 * SETTLE_STEPS - 3 * LEAD_STEPS if self.alone_runs else 0  # two rows; a turn's are of the warm-up
-        return cell.warmup_steps + (turns + self.alone_runs) * (LEAD_STEPS + self.steps) + settle
+        return cell.warmup_steps + (turns + self.alone_runs) * (LEAD_STEPS + self.steps)
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from suite.records.measured import DriveTraffic, Isolation, Turns
 from suite.records.record import Check, Record, Status
-from suite.records.scales import AGREE, LEAD_STEPS, SETTLE_STEPS
+from suite.records.scales import AGREE, LEAD_STEPS
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import MachineMonitor, interference
 from suite.run.locks import free_bytes
@@ -200,29 +200,25 @@ class _Attempt:
                             one, f"build {one.name}", Build(name=one.name, cell=one.cell, steps=group.stream_steps)
                         )
                     # caches fill without the MLPs too, in a fraction of the time
-                    steps = cell.warmup_steps - (SETTLE_STEPS if group.alone_runs else 0)
                     for one in group.participants:
-                        warmup = RunSteps(name=one.name, steps=steps, embeddings_only=True)
+                        warmup = RunSteps(name=one.name, steps=cell.warmup_steps, embeddings_only=True)
                         self._ask(one, f"warm up {one.name}", warmup)
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                plan: list[tuple[Sequence[int], int, int]] = [(order, _WHOLE, LEAD_STEPS) for order in turns]
-                if group.alone_runs:
-                    plan[0] = (turns[0], _WHOLE, SETTLE_STEPS)
-                    leads = [SETTLE_STEPS, *[LEAD_STEPS] * (group.alone_runs // 2 - 1)]
-                    # far apart: what slows the machine for a second meets half of a system's runs
-                    for at in (3 * group.turns // 4, group.turns // 4):
-                        plan[at:at] = [((place,), _ALONE, lead) for place in turns[at] for lead in leads]
-                plan += [(order, _EMBEDDINGS, LEAD_STEPS) for order in turns]
+                plan: list[tuple[Sequence[int], int]] = [(order, _WHOLE) for order in turns]
+                # far apart: what slows the machine for a second meets half of a system's runs
+                for at in (3 * group.turns // 4, group.turns // 4):
+                    plan[at:at] = [((place,), _ALONE) for place in turns[at] for _ in range(group.alone_runs // 2)]
+                plan += [(order, _EMBEDDINGS) for order in turns]
                 times.builds.append(self._take(plan))
 
-    def _take(self, plan: Iterable[tuple[Sequence[int], int, int]]) -> dict[str, tuple[list[StepTiming], ...]]:
-        """Let participants train in the order of each turn: their places in the group, its kind, its untimed steps."""
+    def _take(self, plan: Iterable[tuple[Sequence[int], int]]) -> dict[str, tuple[list[StepTiming], ...]]:
+        """Let participants train in the order of each turn: their places in the group, and its kind."""
         participants, steps = self.group.participants, self.group.steps
         found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
-        for one, kind, lead in ((participants[place], kind, lead) for order, kind, lead in plan for place in order):
-            turn = RunSteps(name=one.name, steps=steps, lead_steps=lead, embeddings_only=kind == _EMBEDDINGS)
+        for one, kind in ((participants[place], kind) for order, kind in plan for place in order):
+            turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=kind == _EMBEDDINGS)
             taken = self._ask(one, one.name, turn)
             assert taken is not None
             found[one.name][kind].append(taken)

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -186,3 +188,15 @@ def test_data_of_ones_own_are_found_by_all_and_by_name(tmp_path, prepared):
         assert result.exit_code == 0, result.output
         assert "reference x my_shop: real, smoke on cpu" in result.stdout
     assert "holds no my_shp, only my_shop; did you mean my_shop?" in refused("--data-dir", own, "--workloads", "my_shp")
+
+
+def test_the_parent_process_starts_without_importing_torch():
+    script = "import sys, suite.run.console.command; assert 'torch' not in sys.modules, 'torch was imported'"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(runner.__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from suite.records.measured import Turns
 from suite.records.record import Status, Verification
-from suite.records.scales import LEAD_STEPS, SETTLE_STEPS
+from suite.records.scales import LEAD_STEPS
 from suite.run.process import Limits
 from suite.run.turns import timing
 from suite.run.turns.groups import arrange
@@ -22,7 +22,7 @@ LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
 class Scene:
     """Stands where workers are: every step takes a second, twice as long for freq_cache; `falls` end theirs.
 
-    Whoever follows another system of its process takes `crowded` times as long, but behind many untimed steps.
+    Whoever takes a turn right after another system of its process takes `crowded` times as long.
     """
 
     def __init__(self, falls=(), crowded=1.0):
@@ -48,9 +48,10 @@ class FakeWorker:
         match request:
             case Build(name=name) | RunSteps(name=name):
                 self._scene.asked.append((type(request).__name__, name))
-                self._scene.leads.append(getattr(request, "lead_steps", None))
                 if name not in self._names:
                     self._names.append(name)
+        if isinstance(request, RunSteps):
+            self._scene.leads.append(request.lead_steps)
 
     def answer(self, limits):
         match self._request:
@@ -58,8 +59,7 @@ class FakeWorker:
                 return CellResult(status=Status.CRASHED, reason=f"{name} fell")
             case RunSteps(name=name, steps=steps):
                 seconds = steps * (2.0 if name == "freq_cache" else 1.0)
-                others_left = self._scene.asked[-2][1] != name and self._scene.leads[-1] < SETTLE_STEPS
-                if len(self._names) > 1 and others_left:
+                if len(self._names) > 1 and self._scene.asked[-2][1] != name:
                     seconds *= self._scene.crowded
                 return StepTiming(seconds=seconds, wait_s=0.0, loss="0x1p-1")
             case Build():
@@ -150,10 +150,7 @@ def test_systems_run_alone_twice_between_their_turns(timed):
     for row in (3, 15):  # before the first and before the last of three turns
         assert steps[row : row + 6] == [name for name in steps[row + 6 : row + 9] for _ in range(2)]
     assert len(steps) == 3 + 2 * 6 + 2 * 3 * 3
-    settled, led = [SETTLE_STEPS], [LEAD_STEPS]
-    row = [*settled, *led] * 3
-    leads = [0] * 3 + row + settled * 3 + led * 3 + row + led * 12
-    assert [lead for lead in scene.leads[:half] if lead is not None] == leads
+    assert scene.leads == [0] * 3 + [LEAD_STEPS] * (len(steps) - 3) + [0] * 3 + [LEAD_STEPS] * (len(steps) - 3)
     assert times["freq_cache"].alone_s == ((2.0,) * 4,) * 2
     assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 4,) * 2
 
