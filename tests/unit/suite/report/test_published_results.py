@@ -149,13 +149,13 @@ def test_records_of_a_page_are_of_one_version_of_the_code_and_of_a_clean_checkou
     assert not [record.key for record in records if record.turns is not None and record.lacks_turns]  # interrupted
 
 
-def test_every_record_is_of_one_clean_commit_but_those_of_devices() -> None:
+def test_every_record_is_of_one_clean_commit_but_those_of_the_gpu() -> None:
     made = {str(path.relative_to(ROOT / "results")): path.read_text() for path in (ROOT / "results").rglob("*.json")}
     assert len(made) > 150
     without = {name for name, text in made.items() if not re.search(r'"commit": ?"[0-9a-f]{40}"', text)}
     assert without == {"streams/statistics.json", "microbench/limits.json"}  # statistics of samples, limits of a test
     assert [name for name, text in made.items() if re.search(r'"dirty":(?! ?false)', text)] == []
-    here = [text for name, text in made.items() if not name.startswith(("cuda/h200/", "device_memory/"))]
+    here = [text for name, text in made.items() if not name.startswith("cuda/h200/")]
     assert len({commit for text in here for commit in re.findall(r'"commit": ?"([0-9a-f]{40})"', text)}) == 1
 
 
