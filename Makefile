@@ -26,7 +26,7 @@ TOOLS := $(VENV)/.ready-tools
 .PHONY: bench test test-all test-virtual-cuda setup lint microbench clean
 
 bench: $(READY)
-	$(RUN) run_bench.py --systems all $(ARGS)
+	$(RUN) run_bench.py $(ARGS)
 
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile
 

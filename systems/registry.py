@@ -174,6 +174,12 @@ _TUNED = {  # fbgemm's and torchrec's settings for speed; which one is fastest d
 ALL = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ())))
 """`all` on a CPU: every system with its defaults, followed by further variants of it."""
 
+REPEATS_ON_CPU = ("cpu_embeddings", "fbgemm_uvm", "fbgemm_uvm_caching", "torchrec_uvm_caching")
+"""On a CPU these run another system's kernel on the same memory, so that a row of theirs says nothing new."""
+
+DISTINCT = tuple(entry for entry in ALL if entry not in REPEATS_ON_CPU)
+"""`distinct`, the default, on a CPU; elsewhere it is `all`."""
+
 ALL_ON_CUDA = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ()), *_TUNED.get(name, ())))
 """`all` on a CUDA device: `ALL`, and fbgemm's and torchrec's systems as their authors would tune them."""
 
@@ -186,6 +192,7 @@ ALL_ON_RANKS = (
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "all": ALL,
+    "distinct": DISTINCT,
     "approximate": (
         "full_gpu",
         *("hashed", "hashed[compression=16]", "hashed[compression=64]"),
@@ -207,10 +214,12 @@ TWO_LEVELS = "freq_cache[levels=2,look_ahead=4,tier=file]"
 def parse_systems(text: str, *, every: tuple[str, ...] = ALL) -> list[Variant]:
     """Parse `--systems` into variants, in order, each once; words of `GROUPS` select several, `all` selects `every`.
 
+    So does `distinct`, but on a CPU.
+
     Raises:
         UnknownSystem: a name is unknown or malformed.
     """
-    groups = {**GROUPS, "all": every}
+    groups = {**GROUPS, "all": every, "distinct": DISTINCT if every is ALL else every}
     entries = itertools.chain.from_iterable(groups.get(part, (part,)) for part in split_list(text))
     variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
     if not variants:

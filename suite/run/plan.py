@@ -9,6 +9,7 @@ from suite.records.command_line import BadOption, parse_prepared, parse_shares, 
 from suite.records.record import Cell
 from suite.records.scales import LEAD_STEPS, Scale, default_scale, scale_of
 from suite.run.console.options import Options, check_options, named_systems
+from systems.registry import REPEATS_ON_CPU, split_list
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
@@ -46,6 +47,9 @@ def plan_cells(options: Options, *, device: str, host_bytes: int) -> tuple[list[
     systems = named_systems(options, cuda=device == "cuda")
     settings: list[Cell] = []
     notes: list[str] = []
+    if device == "cpu" and not (options.on_drive or options.ranks) and "distinct" in split_list(options.systems):
+        repeats = ", ".join(REPEATS_ON_CPU)
+        notes.append(f"without {repeats}, another system's kernel on a CPU: --systems all takes them too")
     for workload in parse_workloads(options.workloads) if datasets is None else datasets:
         dataset = None if datasets is None else datasets[workload]
         training_rows, table_rows = _size(workload, dataset)

@@ -64,6 +64,12 @@ def test_row_says_whose_kernel_its_system_is_which_on_a_gpu_is_always_its_own(na
     assert build(name, device=device).placement.same_kernel_as == expected
 
 
+def test_distinct_systems_are_on_a_cpu_those_that_compute_as_no_other() -> None:
+    assert [name for name in registry.ALL if name not in ALIKE] == [
+        str(one) for one in registry.parse_systems("distinct")
+    ]
+
+
 def test_subclass_that_may_do_more_computes_as_no_other() -> None:
     class Slower(FbgemmUVM):
         """Might do anything in its forward."""

@@ -38,9 +38,13 @@ Device = Literal["auto", "cpu", "cuda"]
 class Options:
     """Options as they are given; None stands for the scale's own value."""
 
-    systems: Annotated[str, Option(help="all, or names, with variants: freq_cache, fbgemm_uvm_caching[policy=lfu]")] = (
-        "all"
-    )
+    systems: Annotated[
+        str,
+        Option(
+            help="all, distinct (all but those that on a CPU run another one's kernel), or names, with variants: "
+            "freq_cache, fbgemm_uvm_caching[policy=lfu]"
+        ),
+    ] = "distinct"
     workloads: Annotated[
         str,
         Option(help="all (the published datasets, or what --data-dir holds), or names: avazu, criteo_kaggle@drift"),
@@ -146,7 +150,7 @@ def check_options(options: Options, *, device: str) -> None:
 def named_systems(options: Options, *, cuda: bool) -> list[registry.Variant]:
     """Parse `--systems`; variants with user-given parameters or a user's module are imported to check them.
 
-    `all` depends on the device, on `--tier` and on `--ranks`.
+    `all` and `distinct` depend on the device, on `--tier` and on `--ranks`.
 
     Raises:
         UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.

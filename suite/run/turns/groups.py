@@ -18,6 +18,9 @@ TURN_S = 0.1
 """Least seconds of a turn at the first system's pace alone, if four times `turn_steps` suffice: a stall of the machine,
 some tens of milliseconds, is then a part of a turn, and short steps are measured for as long as others."""
 
+_SHORT_WARMUP = 2
+"""Steps of a warm-up behind which nothing has settled, so that a pace alone tells nothing."""
+
 
 class MemoryNeed(NamedTuple):
     """Bytes that a system needs, or that are available."""
@@ -103,7 +106,7 @@ class TimingGroup:
 
         None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """
-        return 0 if self.on_drive or self.participants[0].cell.warmup_steps <= LEAD_STEPS else 4
+        return 0 if self.on_drive or self.participants[0].cell.warmup_steps <= _SHORT_WARMUP else 4
 
     @property
     def stream_steps(self) -> int:

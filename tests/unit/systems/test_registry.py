@@ -59,6 +59,7 @@ def test_all_is_every_system_with_two_more_rows_of_the_cache_and_on_cuda_its_tun
         tuned = [f"{name}[{setting}]" for setting in ("memory=managed", "policy=lfu", "prefetch=on")]
         assert on_cuda[on_cuda.index(name) + 1 :][:3] == tuned
     assert not set(registry.APPROXIMATE) & set(plain)
+    assert [str(one) for one in parse_systems("distinct", every=registry.ALL_ON_CUDA)] == on_cuda
     for name in (*on_cuda, *registry.GROUPS["approximate"], *registry.GROUPS["disk"]):
         registry.load(Variant.parse(name))  # a value that does not exist would end the run
 

@@ -40,10 +40,10 @@ def test_every_system_of_the_contest_runs_at_every_host_budget():
 
 
 def test_data_without_a_turn_on_a_drive_are_refused():
-    made, _ = fitted_to_epoch(DISK_SCALES["small"], 25 * 16)  # one step before 8 of the shortest turns, of 3
-    assert (made.batch_size, made.warmup_steps, made.train_steps + made.counted_steps) == (16, 1, 25)
-    with pytest.raises(BadOption, match="399 training rows are too few for 25 batches of 16"):
-        fitted_to_epoch(DISK_SCALES["small"], 25 * 16 - 1)
+    made, _ = fitted_to_epoch(DISK_SCALES["small"], 17 * 16)  # one step before 8 of the shortest turns, of 2
+    assert (made.batch_size, made.warmup_steps, made.train_steps + made.counted_steps) == (16, 1, 17)
+    with pytest.raises(BadOption, match="271 training rows are too few for 17 batches of 16"):
+        fitted_to_epoch(DISK_SCALES["small"], 17 * 16 - 1)
 
 
 @pytest.mark.parametrize("system", ["hot_split", "full_gpu", "full_ram", "mapped_table"])

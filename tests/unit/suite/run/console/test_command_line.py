@@ -11,7 +11,7 @@ import pytest
 from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import options
-from systems.registry import ALL, ALL_ON_RANKS, CONTROLS, SYSTEMS
+from systems.registry import ALL, ALL_ON_RANKS, CONTROLS, DISTINCT, SYSTEMS
 from tests.unit.suite.run.console.command_scenes import TINY, call
 from workloads.schema import DATASETS, SCHEMAS
 
@@ -59,8 +59,10 @@ def test_dry_run_shows_every_cell_with_its_setting_and_writes_nothing(tmp_path):
         "x avazu" in line and "smoke on cpu, sgd lr 1, batch 32, dim 4, ratio 0.1, 5 steps" in line for line in lines
     )
     assert sum("#2" in line for line in lines) == 2
-    every = call("--workloads", "all", "--device-budget", "1MiB", "--dry-run", "--out", tmp_path, *TINY)
-    assert every.stdout.count("to run") == every.stdout.count("1,048,576 B") == len(ALL) * len(DATASETS)
+    for systems, entries in ([], DISTINCT), (["--systems", "all"], ALL):
+        every = call(*systems, "--device-budget", "1MiB", "--dry-run", "--out", tmp_path, *TINY)
+        assert every.stdout.count("to run") == every.stdout.count("1,048,576 B") == len(entries) * len(DATASETS)
+        assert ("--systems all takes them too" in every.stdout) == (not systems)
     assert not (tmp_path / "o").exists()
 
 
@@ -82,7 +84,7 @@ def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
         (["--systems", "tests.faults.absent:System"], "cannot import tests.faults.absent:System: ModuleNotFoundError"),
         (["--systems", "tests.faults.broken:System"], "RuntimeError: no licence file found: set FROB_LICENCE"),
         (["--systems", "full_gpu, disk"], "give --tier disk"),
-        (["--systems", ""], "no system named: give all or approximate or disk, or some of reference"),
+        (["--systems", ""], "no system named: give all or distinct or approximate or disk, or some of reference"),
         (["--workloads", "criteo_kagle"], "unknown workload 'criteo_kagle': did you mean criteo_kaggle"),
         (["--embedding-dim", "30"], "--embedding-dim: 30 is out of range, it must be a multiple of 4"),
         (["--device-budget", "much"], "--device-budget: 'much' is not a size: write 1.5GiB"),

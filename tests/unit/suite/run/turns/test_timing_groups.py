@@ -59,7 +59,7 @@ def test_systems_run_alone_where_the_warm_up_has_steps_for_it(warmup, runs):
     records = [entrant(name, cell={"turn_steps": 8, "warmup_steps": warmup}) for name in ("full_gpu", "reference")]
     (group,) = arrange(records, ROOM)
     assert (group.steps, group.alone_runs) == (8, runs)
-    assert group.stream_steps == warmup + 10 * (runs + 2 * group.turns)
+    assert group.stream_steps == warmup + (LEAD_STEPS + 8) * (runs + 2 * group.turns)
 
 
 @pytest.mark.parametrize(("pace", "steps"), [(None, 4), (39.0, 4), (44.0, 5), (96.0, 10), (400.0, 16)])
@@ -71,7 +71,7 @@ def test_turns_of_short_steps_last_as_long_as_others(pace, steps):
 
 
 @pytest.mark.parametrize(
-    ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (130, 12, 3), (70, 6, 3), (56, 6, 2), (30, 4, 1)]
+    ("epoch_steps", "turns", "steps"), [(1000, 18, 3), (130, 12, 3), (70, 6, 3), (46, 6, 2), (20, 4, 1)]
 )
 def test_small_dataset_gives_fewer_designs_then_shorter_turns_then_a_part_of_a_design(epoch_steps, turns, steps):
     cell = {"turns": 18, "turn_steps": 3, "train_steps": 3, "counted_steps": 2, "warmup_steps": 2, "builds": 1}
