@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -49,9 +49,10 @@ def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
         folder = Path(cell.data_dir)
         rows = read_manifest(folder).splits[whole_split].rows if whole_split else cell.batch_size
         return PreparedWorkload.open(folder, batch_size=rows)
-    return SyntheticWorkload.create(
-        cell.workload, batch_size=cell.batch_size, seed=cell.round_seed, max_rows=cell.max_rows
-    )
+    return _synthetic(cell.workload, batch_size=cell.batch_size, seed=cell.round_seed, max_rows=cell.max_rows)
+
+
+_synthetic = lru_cache(maxsize=1)(SyntheticWorkload.create)  # a tenth of a second; systems that take turns share it
 
 
 def producers_for(*, device: str, lookups: int, cores: int) -> int:

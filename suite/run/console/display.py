@@ -117,8 +117,9 @@ def show_choices(console: Console) -> None:
     approximate, on_drive = (", ".join(registry.GROUPS[name]) for name in ("approximate", "disk"))
     mine = ("module:Class", "A system of your own, on Python's path: docs/adding-a-system.md")
     section(
-        f"Systems; `all` is these and {more}, on a CUDA device also {tuned}; `distinct`, the default, leaves out what on "
-        f"a CPU runs another's kernel: {', '.join(registry.REPEATS_ON_CPU)}; a parameter's first value is its default",
+        f"Systems; `all` is these and {more}, on a CUDA device also {tuned}; `distinct`, the default, leaves out what "
+        f"on a CPU runs another's kernel: {', '.join(registry.REPEATS_ON_CPU)}. "
+        "A parameter's first value is its default",
         [*map(_system, registry.SYSTEMS), mine],
     )
     section(
