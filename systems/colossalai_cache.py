@@ -60,7 +60,8 @@ class ColossalAICache(EmbeddingSystem):
       frequencies, the cache starts with the most frequent rows and their counts.
     - `gradients=summed`: a row's gradients are summed before it is updated, as in all other systems here.
     - `gradients=each`: `torch.optim.SGD` takes the sparse gradient as it is, as in its authors' scripts. A row is
-      rounded after each gradient: no faster, and a hot row strays by several per cent of what training changed in it.
+      rounded after each gradient: no faster, and a hot row strays by several per cent of what training changed in it,
+      once by more than half (results/colossalai).
 
     Other settings are those of its authors' scripts: 70 % of the slots filled at the start, frequencies with both
     policies, no buffer, pageable host memory, sparse gradients, and `torch.optim.SGD` on the slots. Optimizer state

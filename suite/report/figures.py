@@ -223,8 +223,11 @@ def miss_ratio(source: Source) -> Figure | None:
     )
     for (simulation, policies), axes in zip(shown, panels.flat, strict=False):
         _plot(axes, simulation, policies)
-        stream, counted = simulation.stream, simulation.configuration.counted_batches
-        facts = f"scale {stream.scale}, batch {stream.batch_size:,}, seed {stream.seed}, {counted:,} batches counted"
+        stream, replay = simulation.stream, simulation.configuration
+        facts = (
+            f"{'synthetic, ' if stream.workload and not stream.data_dir else ''}scale {stream.scale}, batch "
+            f"{stream.batch_size:,}, {replay.counted_batches:,} batches counted behind {replay.warmup_batches:,}"
+        )
         name = stream.name if simulation.complete else f"{stream.name}, interrupted: not all sizes"
         panels.name(axes, name, facts)
         axes.set_xlabel(f"cached rows, % of {stream.rows:,} (log scale)", fontsize=LABEL)

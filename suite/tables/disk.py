@@ -14,7 +14,7 @@ from suite.tables.formatting import amount, binary_bytes, count, gigabytes, perc
 from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import caption, headings, on_drive, sweeps
 from suite.tables.sheet import Column, Line, ResultTable
-from suite.tables.statistics import ITSELF, embedding_turns, relative_speed
+from suite.tables.statistics import ITSELF, embedding_turns, met_in_turns, relative_speed
 from suite.tables.verdict import listed, never, sentence, strays, widened
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
@@ -201,7 +201,7 @@ def disk_verdict(sweep: Sequence[RecordGroup]) -> str:
 def _at(one: Line, alone: Line) -> str:
     """A system's speed at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
     over = [
-        f"{_of(alone, name)} times as fast as {rival}"
+        f"{_of(alone, name)} times as fast as {rival}{'' if rival in alone['met'] else f' (through {IN_RAM})'}"
         for rival in RIVALS
         if alone[name := f"over_{rival}"] not in (None, ITSELF)
     ]
@@ -242,6 +242,7 @@ def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
             **row.line(),
             **{"step": step.value, "budget": budget},
             **{f"over_{name}": over.get(name) for name in RIVALS},
+            "met": tuple(name for name in over if met_in_turns(row.records, fastest[name].records)),
             **_reading(group, row),
             "held_bytes": most,
             "held": None if most is None else most / budget,

@@ -36,7 +36,7 @@ def headings(groups: Sequence[RecordGroup], *, sized: bool = True) -> list[str]:
         cell = group.cell
         ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
         size = f", {cache(cell)}" if sized else ""
-        kind = f"{cell.data} data, scale {cell.scale}, {cell.optimizer}"
+        kind = f"{cell.data} data, scale {cell.scale}, {cell.optimizer}{' in TF32' if cell.tf32 else ''}"
         texts.append(f"{group.title}: {kind}, on {group.key.device}{ranks}{size}")
     counts = Counter(texts)
     return [

@@ -226,6 +226,11 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
     return None
 
 
+def met_in_turns(ours: Sequence[Record], theirs: Sequence[Record]) -> bool:
+    """Whether two systems took turns with each other."""
+    return bool(log_speeds(ours).keys() & log_speeds(theirs).keys())
+
+
 def kernel_ratio(
     runs: Sequence[Record], ratio: Estimate | None, systems: Mapping[str, Sequence[Record]]
 ) -> Estimate | None:

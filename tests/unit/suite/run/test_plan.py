@@ -177,6 +177,12 @@ def test_sgd_on_bags_takes_smaller_steps_unless_told_otherwise(workload, optimiz
     assert {cell.lr for cell in cells} == {expected}
 
 
+def test_page_says_the_rates_on_bags():
+    rates = [cells_of(workloads="mlperf_dlrm_v2", scale=scale)[0].lr for scale in SCALES]
+    page = (Path(__file__).parents[4] / "docs" / "synthetic.md").read_text()
+    assert "{}, {} and {} at `{}`, `{}` and `{}`".format(*rates, *SCALES) in page
+
+
 def test_more_ranks_than_gpus_are_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(BadOption, match="--ranks 2 takes a GPU each, 1 visible: give fewer, or --device cpu"):
