@@ -201,7 +201,7 @@ def disk_verdict(sweep: Sequence[RecordGroup]) -> str:
 def _at(one: Line, alone: Line) -> str:
     """A system's speed at a budget: beside all rows in RAM in the whole step, beside rivals in the embedding step."""
     over = [
-        f"{_of(alone, name)} times as fast as {rival}{'' if rival in alone['met'] else f' (through {IN_RAM})'}"
+        f"{_of(alone, name)} times as fast as {rival}{'' if rival in alone['met'].split() else f' (through {IN_RAM})'}"
         for rival in RIVALS
         if alone[name := f"over_{rival}"] not in (None, ITSELF)
     ]
@@ -242,7 +242,7 @@ def _lines(group: RecordGroup, step: Step) -> Iterator[dict[str, Any]]:
             **row.line(),
             **{"step": step.value, "budget": budget},
             **{f"over_{name}": over.get(name) for name in RIVALS},
-            "met": tuple(name for name in over if met_in_turns(row.records, fastest[name].records)),
+            "met": " ".join(name for name in over if met_in_turns(row.records, fastest[name].records)),
             **_reading(group, row),
             "held_bytes": most,
             "held": None if most is None else most / budget,
