@@ -55,6 +55,10 @@ def test_the_cache_takes_few_changed_lines_which_the_pages_show_or_count() -> No
     (shown,) = re.findall(r"```diff\n(.*?)\n```", page, flags=re.DOTALL)
     assert shown.splitlines() == changed
     assert f"{len(changed)} changed lines" in page
+    assert (
+        f"differs from [torchrec's](docs/examples/{PLAIN.name}) in {len(changed)} lines"
+        in (ROOT / "README.md").read_text()
+    )
     on_ranks = changed_lines(RANKS_PLAIN, RANKS_CACHED)
     assert f"in {len(on_ranks)} lines" in (ROOT / "docs" / "several-devices.md").read_text()
     assert 0 < len(changed) < 15

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from suite.__main__ import app
 from suite.advise.command import Advice
 from suite.records.groups import published_rows
-from suite.records.scales import SMALL
+from suite.records.scales import FULL, LEAD_STEPS, SMALL
 from suite.records.store import RecordStore
+from suite.run.turns.groups import TURN_S
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.results import Simulation
 from suite.tables.verdict import AUROC_TOLERANCE
@@ -130,6 +131,15 @@ def test_samples_of_quality_records_are_those_that_pages_name() -> None:
     (samples,) = {(cell["train_steps"] + cell["counted_steps"]) * cell["batch_size"] for cell in approximate}
     assert len({cell["seed"] + cell["round"] for cell in approximate}) == 3
     assert f"three seeds of {samples:,} samples" in said(ROOT / "docs" / "systems.md")
+
+
+def test_turns_are_as_long_as_the_protocol_says() -> None:
+    assert LEAD_STEPS == 1
+    steps = (
+        f"A turn is {SMALL.turn_steps} steps at scale `small`, {FULL.turn_steps} at `full`, up to four times as many"
+    )
+    words = f"{steps} where the baseline takes less than {TURN_S} s. One untimed step precedes"
+    assert words in said(ROOT / "docs" / "protocol.md")
 
 
 def test_exact_baseline_of_the_approximate_systems_is_not_at_its_end() -> None:
