@@ -212,9 +212,9 @@ TWO_LEVELS = "freq_cache[levels=2,look_ahead=4,tier=file]"
 
 
 def parse_systems(text: str, *, every: tuple[str, ...] = ALL) -> list[Variant]:
-    """Parse `--systems` into variants, in order, each once; words of `GROUPS` select several, `all` selects `every`.
+    """Parse `--systems` into variants, in order, each once; words of `GROUPS` select several.
 
-    So does `distinct`, but on a CPU.
+    `all` selects `every`, as does `distinct` where that is not `ALL`.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.

@@ -267,9 +267,9 @@ class Turns(Model):
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
     alone_s: Times | None = None
-    """Seconds of turns in two rows between the others; None: there were none.
+    """Seconds of further turns, right behind two of the system's own in a build; None: there were none.
 
-    In records of before 2026-11-28 they stand in one row."""
+    In older records they stand in one row or two, of all systems."""
     baseline_alone_s: Times | None = None
     drive: DriveTraffic | None = None
     """In the turns of `system_s`; None: no rows are on a drive."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 LEAD_STEPS = 1
-"""Untimed steps at the start of every turn: other systems' turns took weights and hot rows out of the CPU's cache. From
-the second step on none differs from later ones (eight systems, `small`, two datasets: medians within 6 %, no trend)."""
+"""Untimed steps at the start of every turn: other systems' turns took weights and hot rows out of the CPU's cache. They
+are back after a step."""
 AGREE = 0.05
 """Share by which paces in turns and alone may differ, beside the noise. Where the baseline's differ by more, systems of
 one process are timed again in processes of their own; where a row's do, no verdict uses it."""
@@ -22,7 +22,7 @@ class Scale:
             with row-wise Adagrad (results/streams/rounding.json). With SGD at 1, the published rate, it is 0.023 on
             Criteo Kaggle. With the model of `full` it is 9.2e-5 at 0.2 and 7.2e-3 at 0.5 (rounding_full.json).
         warmup_steps: Steps after every build, of the embeddings alone. As many as `train_steps`, where that is
-            affordable: then turns are timed on the steps whose traffic is counted.
+            affordable: then traffic is counted and turns are timed from the same step on.
         turn_steps: Least steps of a turn; `suite.run.turns.groups` makes turns of short steps longer.
         host_budgets: Memory that rows on a drive may take, by default; empty: tables are on no drive. Systems are
             built once then, because tables are written whole: what else are builds are blocks of turns.

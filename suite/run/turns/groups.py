@@ -102,7 +102,7 @@ class TimingGroup:
 
     @property
     def alone_runs(self) -> int:
-        """Runs of `steps` steps that each system trains in two rows after each build, between its turns.
+        """Runs of `steps` steps that each system trains after each build, right behind two of its turns.
 
         None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """

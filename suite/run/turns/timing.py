@@ -206,18 +206,20 @@ class _Attempt:
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                plan: list[tuple[Sequence[int], int]] = [(order, _WHOLE) for order in turns]
-                # far apart: what slows the machine for a second meets half of a system's runs
-                for at in (3 * group.turns // 4, group.turns // 4):
-                    plan[at:at] = [((place,), _ALONE) for place in turns[at] for _ in range(group.alone_runs // 2)]
-                plan += [(order, _EMBEDDINGS) for order in turns]
+                # a run alone follows its system's own turn; far apart, what slows the machine for a second meets half
+                longer = [group.turns // 4, 3 * group.turns // 4]
+                plan: list[tuple[int, int]] = []
+                for number, order in enumerate(turns):
+                    kinds = [_WHOLE, *[_ALONE] * (longer.count(number) * group.alone_runs // 2)]
+                    plan += [(place, kind) for place in order for kind in kinds]
+                plan += [(place, _EMBEDDINGS) for order in turns for place in order]
                 times.builds.append(self._take(plan))
 
-    def _take(self, plan: Iterable[tuple[Sequence[int], int]]) -> dict[str, tuple[list[StepTiming], ...]]:
-        """Let participants train in the order of each turn: their places in the group, and its kind."""
+    def _take(self, plan: Iterable[tuple[int, int]]) -> dict[str, tuple[list[StepTiming], ...]]:
+        """Let participants train turn by turn: whose it is, as a place in the group, and its kind."""
         participants, steps = self.group.participants, self.group.steps
         found: dict[str, tuple[list[StepTiming], ...]] = {one.name: ([], [], []) for one in participants}
-        for one, kind in ((participants[place], kind) for order, kind in plan for place in order):
+        for one, kind in ((participants[place], kind) for place, kind in plan):
             turn = RunSteps(name=one.name, steps=steps, lead_steps=LEAD_STEPS, embeddings_only=kind == _EMBEDDINGS)
             taken = self._ask(one, one.name, turn)
             assert taken is not None
