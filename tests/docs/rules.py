@@ -19,8 +19,8 @@ FEW = Run(
     add=f"{SMOKE} --workloads avazu --systems full_gpu,torchrec_uvm", swap={"--rounds 3": "--rounds 1"}, says="full_gpu"
 )
 APPROXIMATE = (
-    "python run_bench.py --systems approximate --workloads criteo_kaggle --optimizer rowwise_adagrad --steps 1000 "
-    "--rounds 3"
+    "python run_bench.py --systems approximate --workloads criteo_kaggle --optimizer rowwise_adagrad --steps 2000 "
+    "--rounds 5"
 )
 ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
 
@@ -63,8 +63,8 @@ RULES: dict[str, Rule] = {
         add=SMOKE,
         swap={
             "--systems approximate": "--systems full_gpu,hashed",
-            "--steps 1000": "--steps 8",
-            "--rounds 3": "--rounds 1",
+            "--steps 2000": "--steps 8",
+            "--rounds 5": "--rounds 1",
         },
         says="quality against bytes",
     ),

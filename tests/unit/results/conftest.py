@@ -9,7 +9,7 @@ PROGRAMS = Path(__file__).resolve().parents[3] / "results"
 
 sys.path += [
     str(PROGRAMS / topic)
-    for topic in ("cache", "cuda", "device_memory", "microbench", "simulate", "streams", "tracks", "turns")
+    for topic in ("cache", "cuda", "device_memory", "disk", "microbench", "simulate", "streams", "tracks", "turns")
 ]
 
 

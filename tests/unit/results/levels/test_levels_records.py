@@ -4,10 +4,12 @@ import json
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rocksdb_values
 
 from suite.records.groups import group_records
 from suite.records.record import Record, Status
@@ -117,6 +119,37 @@ def test_embedding_step_of_ours_became_slower_at_one_gibibyte_alone() -> None:
     for folder, name in others:
         first, *_, last = blocks_of(folder, name)
         assert last > (0.85 if name == "mapped_table" else 0.95) * first, (folder, name)
+
+
+def test_rocksdb_with_several_rows_a_value_took_longer() -> None:
+    found = json.loads((ROOT / "results" / "disk" / "rocksdb_values.json").read_text())
+    assert found["rows"] * found["row_bytes"] > 8 * found["memory_bytes"]
+    times = found["of_one_row"]
+    for name, passes in found["batches"].items():
+        pairs = zip(passes, found["batches"]["1 row"], strict=True)
+        assert times[name] == pytest.approx(statistics.geometric_mean(one["ms"] / base["ms"] for one, base in pairs))
+    said = (
+        "took {:.2f} of the time with keys in the order of frequency, {:.1f} times with 8 rows of neighbouring rank a "
+    )
+    said += "value and {:.1f} times with 64"
+    assert said.format(*(times[name] for name in ("1 row, by rank", "8 rows, by rank", "64 rows, by rank"))) in SAID
+    counts = f"{found['memory_bytes'] >> 20} MiB, {found['timed_batches']} batches, twice"
+    assert counts in SAID
+    assert {len(passes) for passes in found["batches"].values()} == {2}
+
+
+def test_rocksdb_with_several_rows_a_value_is_measured_by_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(rocksdb_values.SCALE, max_rows=20_000, batch_size=128)
+    for name, value in {"SCALE": small, "MEMORY_BYTES": 4 << 20, "STEPS": 1, "TIMED": 2, "PASSES": 2}.items():
+        monkeypatch.setattr(rocksdb_values, name, value)
+    monkeypatch.setattr("sys.argv", ["rocksdb_values.py", "--out", str(tmp_path / "found.json")])
+    rocksdb_values.main()
+    batches = json.loads((tmp_path / "found.json").read_text())["batches"]
+    assert set(batches) == set(rocksdb_values.VARIANTS)
+    for passes in batches.values():
+        assert all(one["ms"] >= one["reading_ms"] > 0.0 for one in passes)
 
 
 def test_what_look_ahead_and_slots_take_is_in_the_records() -> None:
