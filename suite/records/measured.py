@@ -267,10 +267,11 @@ class Turns(Model):
     """Seconds of further turns of as many steps without the MLPs; None: there were none."""
     baseline_embedding_s: Times | None = None
     alone_s: Times | None = None
-    """Seconds of further turns, right behind two of the system's own in a build; None: there were none.
-
-    In older records they stand in one row or two, of all systems."""
+    """Seconds of further turns with nobody between them and the system's turns before; None: there were none."""
     baseline_alone_s: Times | None = None
+    alone_behind: tuple[Count, ...] | None = None
+    """Of each of these turns of a build: which of the system's turns it stands right behind, from 0. None: there were
+    none, or they stand in one row or two of all systems, as in older records."""
     drive: DriveTraffic | None = None
     """In the turns of `system_s`; None: no rows are on a drive."""
     embedding_drive: DriveTraffic | None = None
@@ -286,6 +287,12 @@ class Turns(Model):
                 yield (other,), f"has other builds or turns than {name}: both are of the same turns"
             if times is not None and len(times) != len(self.system_s):
                 yield (name,), f"has {len(times)} builds, system_s has {len(self.system_s)}"
+        behind = self.alone_behind
+        if behind is not None:
+            if any(len(build) != len(behind) for build in self.alone_s or [()]):
+                yield ("alone_behind",), f"has {len(behind)} turns, alone_s has another number of runs"
+            if max(behind, default=0) >= min(map(len, self.system_s)):
+                yield ("alone_behind",), f"found turn {max(behind)}, which a build of system_s does not have"
 
 
 class MachineState(Model):

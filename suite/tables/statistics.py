@@ -8,6 +8,7 @@ it is the builds, and the interval holds within that run. `results/turns/interva
 misses, simulated. The intervals are scipy's.
 """
 
+import itertools
 import math
 import statistics
 import warnings
@@ -265,25 +266,33 @@ def _pace(timed: Iterable[Turns], times: str) -> float | None:
 
 
 def _pace_alone(timed: Sequence[Turns], turned: str, alone: str) -> float | None:
-    """Steps per second in runs alone, of these times, by their distance from the turns; None: there are none."""
+    """Steps per second in runs alone, of these times, by their distance from the turns; None: there are none.
+
+    The distance is one median over all builds, because a build has few runs: of few, a median is slow where a machine
+    has slow spells.
+    """
     pace = _pace(timed, turned)
     if pace is None or any(getattr(turns, alone) is None for turns in timed):
         return None
-    builds = [pair for one in timed for pair in zip(getattr(one, turned), getattr(one, alone), strict=True)]
-    return pace * math.exp(-slowed_alone(*zip(*builds, strict=True)))
+    slowed = [slowed_alone(getattr(one, turned), getattr(one, alone), one.alone_behind) for one in timed]
+    return pace * math.exp(-statistics.median(itertools.chain(*slowed)))
 
 
-def slowed_alone(turned: Sequence[Sequence[float]], alone: Sequence[Sequence[float]]) -> float:
-    """Logarithm of a run's seconds alone over those of a turn: the median over all runs, each beside its build's turns.
-
-    One median over all builds, because a build has few runs: where a machine has slow spells, a median of few is slow.
+def slowed_alone(
+    turned: Sequence[Sequence[float]], alone: Sequence[Sequence[float]], behind: Sequence[int] | None
+) -> list[float]:
+    """Of every run alone: the logarithm of its seconds over those of the turn right before it.
 
     Args:
         turned: Seconds of every turn, by build.
         alone: Seconds of every run alone, of as many steps, by build.
+        behind: The turn before each run of a build. None: not known, then it is the median turn of the build.
     """
-    usual = (math.log(statistics.median(build)) for build in turned)
-    return statistics.median(math.log(run) - log for log, build in zip(usual, alone, strict=True) for run in build)
+    found = []
+    for turns, runs in zip(turned, alone, strict=True):
+        before = [statistics.median(turns)] * len(runs) if behind is None else [turns[turn] for turn in behind]
+        found += [math.log(run / turn) for run, turn in zip(runs, before, strict=True)]
+    return found
 
 
 def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | None:

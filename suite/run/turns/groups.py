@@ -102,11 +102,16 @@ class TimingGroup:
 
     @property
     def alone_runs(self) -> int:
-        """Runs of `steps` steps that each system trains after each build, right behind two of its turns.
+        """Runs of `steps` steps that each system trains after each build, each right behind one of its turns.
 
         None with rows on a drive: a turn there is a run alone, in an own process. None where the warm-up is short.
         """
-        return 0 if self.on_drive or self.participants[0].cell.warmup_steps <= _SHORT_WARMUP else 4
+        return 0 if self.on_drive or self.participants[0].cell.warmup_steps <= _SHORT_WARMUP else 3
+
+    @property
+    def alone_behind(self) -> tuple[int, ...]:
+        """The turn, from 0, that each of the runs alone stands behind: far apart, as is what slows a machine down."""
+        return tuple((2 * run + 1) * self.turns // (2 * self.alone_runs) for run in range(self.alone_runs))
 
     @property
     def stream_steps(self) -> int:

@@ -7,6 +7,7 @@ that hold the systems are `suite.run.turns.host`.
 from __future__ import annotations
 
 import math
+import statistics
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -154,7 +155,7 @@ def _shifted(group: TimingGroup, times: GroupTimes) -> bool:
     if group.baseline not in shared or len(shared) == 1:
         return False
     turned, _, alone = map(_seconds, times.series(group.baseline.name))
-    return bool(alone) and abs(slowed_alone(turned, alone)) > math.log1p(AGREE)
+    return bool(alone) and abs(statistics.median(slowed_alone(turned, alone, group.alone_behind))) > math.log1p(AGREE)
 
 
 class _Failure(Exception):
@@ -206,11 +207,9 @@ class _Attempt:
                 # a part of a design goes on where the build before ended; whole ones begin with another order each
                 first = build * (group.turns % len(orders) or 1)
                 turns = [orders[turn % len(orders)] for turn in range(first, first + group.turns)]
-                # a run alone follows its system's own turn; far apart, what slows the machine for a second meets half
-                longer = [group.turns // 4, 3 * group.turns // 4]
                 plan: list[tuple[int, int]] = []
                 for number, order in enumerate(turns):
-                    kinds = [_WHOLE, *[_ALONE] * (longer.count(number) * group.alone_runs // 2)]
+                    kinds = [_WHOLE, *[_ALONE] * group.alone_behind.count(number)]
                     plan += [(place, kind) for place in order for kind in kinds]
                 plan += [(place, _EMBEDDINGS) for order in turns for place in order]
                 times.builds.append(self._take(plan))
@@ -278,6 +277,7 @@ def times_of(group: TimingGroup, result: GroupTimes, *, identity: str) -> dict[s
             baseline_embedding_s=_seconds(theirs[1]) or None,
             alone_s=_seconds(ours[2]) or None,
             baseline_alone_s=_seconds(theirs[2]) or None,
+            alone_behind=group.alone_behind if ours[2] else None,
             embedding_drive=_traffic(ours[1], LEAD_STEPS + group.steps),
         )
     return found

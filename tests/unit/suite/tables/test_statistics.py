@@ -133,6 +133,12 @@ def test_slow_spells_of_the_machine_do_not_make_a_system_slower_alone_than_in_tu
     def spells(runs: int) -> list[list[float]]:
         return (1 + 0.3 * (random.random((3, runs)) < 0.15)).tolist()
 
-    found = [slowed_alone(spells(30), spells(4)) for _ in range(300)]
-    assert abs(statistics.fmean(found)) < 0.005
-    assert slowed_alone([[1.0, 1.0, 2.0], [3.0]], [[1.1], [3.3]]) == pytest.approx(math.log(1.1))
+    for behind in ((1, 5, 8), None):
+        found = [statistics.median(slowed_alone(spells(10), spells(3), behind)) for _ in range(300)]
+        assert abs(statistics.fmean(found)) < 0.005
+
+
+def test_run_alone_is_compared_with_the_turn_before_it_or_where_that_is_not_known_with_the_usual_one() -> None:
+    turns, alone = [[1.0, 1.0, 2.0], [3.0, 3.0, 6.0]], [[1.1, 2.2], [3.3, 6.6]]
+    assert slowed_alone(turns, alone, (1, 2)) == pytest.approx([math.log(1.1)] * 4)
+    assert slowed_alone(turns, alone, None) == pytest.approx([math.log(1.1), math.log(2.2)] * 2)

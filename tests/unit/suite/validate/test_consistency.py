@@ -65,6 +65,7 @@ def test_edited_configuration_no_longer_has_its_key(said: Callable[..., list[str
         ("turns.system_s", [[0.8] * 4, [], [0.8] * 4], "turns.system_s[1]: Tuple should have at least 1 item"),
         ("turns.baseline_embedding_s", [[0.8] * 3] * 3, "turns.baseline_embedding_s: has other builds or turns than"),
         ("turns.alone_s", [[0.8] * 4] * 2, "turns.alone_s: has 2 builds, system_s has 3"),
+        ("turns.alone_behind", [1], "turns.alone_behind: has 1 turns, alone_s has another number of runs"),
         ("measurement.traffic", None, "measurement.traffic: is missing though the first round counts it"),
         ("measurement.traffic.steps", 11, ".steps: found 11, cell.counted_steps says 10"),
         ("measurement.traffic.unique_misses", 1_000_001, ".unique_misses: found 1000001, more than the 1000000 of"),

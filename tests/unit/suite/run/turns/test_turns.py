@@ -142,18 +142,19 @@ def test_turns_of_all_builds_are_whole_designs_and_each_build_starts_with_anothe
     assert builds[0][:systems] != builds[1][:systems]
 
 
-def test_systems_run_alone_twice_between_their_turns(timed):
+def test_systems_run_alone_behind_their_own_turns(timed):
     scene, times = timed(*(entrant(name, cell={"warmup_steps": 20}) for name in ("full_gpu", "freq_cache")))
     half = len(scene.asked) // 2
     steps = [name for what, name in scene.asked[:half] if what == "RunSteps"]
     assert steps[:3] == ["full_gpu", REPEAT, "freq_cache"]  # warm-up of the embeddings
-    for row in (steps[3:12], steps[15:24]):  # the first and the last of three turns, two runs alone behind each
-        assert row == [name for name in row[::3] for _ in range(3)]
+    for row in (steps[start : start + 6] for start in (3, 9, 15)):  # three turns, a run alone behind each
+        assert row == [name for name in row[::2] for _ in range(2)]
         assert len(set(row)) == 3
-    assert len(steps) == 3 + 2 * 6 + 2 * 3 * 3
+    assert len(steps) == 3 + 3 * 3 + 2 * 3 * 3
     assert scene.leads == [0] * 3 + [LEAD_STEPS] * (len(steps) - 3) + [0] * 3 + [LEAD_STEPS] * (len(steps) - 3)
-    assert times["freq_cache"].alone_s == ((2.0,) * 4,) * 2
-    assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 4,) * 2
+    assert times["freq_cache"].alone_s == ((2.0,) * 3,) * 2
+    assert times["freq_cache"].baseline_alone_s == times["full_gpu"].alone_s == ((1.0,) * 3,) * 2
+    assert times["freq_cache"].alone_behind == (0, 1, 2)
 
 
 @pytest.mark.parametrize(("crowded", "apart"), [(0.94, True), (1.04, False), (1.06, True)])
