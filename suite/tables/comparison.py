@@ -189,7 +189,7 @@ def _cost_of_fewer_bytes(found: Sequence[Line]) -> str:
     if free:
         share, system, below = min(free, key=lambda loss: loss[0])
         said = f"{system} takes {percent(share)} of the exact tables' bytes, and no loss of AUROC was seen"
-        said += f" (at most {below.high:.4f})"
+        said += f" ({score_within(below)})"
     share, system, below = min(judged, key=lambda loss: loss[0])
     if (share, system, below) not in free:
         said += f"; the smallest, {system}, takes {percent(share, 1)} and loses {score_within(below)}"

@@ -57,6 +57,32 @@ def test_three_levels_read_about_as_much_and_train_as_fast_as_two() -> None:
     assert ours.format(*said) in SAID
 
 
+def test_at_two_gibibytes_the_mapped_table_met_ours_in_turns_of_their_own() -> None:
+    records = records_of("levels/pair")
+    assert {record.cell.setting for record in records} == {record.cell.setting for record in records_of("levels")}
+    contests = {(record.cell.round, record.turns and record.turns.contest) for record in records}
+    assert (len(records), len(contests)) == (6, 3)
+    lines = {line["system"]: line for line in rows_on_drive(group_records(records), Step.EMBEDDING)}
+    assert lines.keys() == {THREE, "mapped_table"}
+    found = lines[THREE]["over_mapped_table"]
+    runs = [group_records([record for record in records if record.cell.round == run]) for run in range(3)]
+    by_run = [{line["system"]: line for line in rows_on_drive(run, Step.EMBEDDING)} for run in runs]
+    first, second, third = (run[THREE]["over_mapped_table"].value for run in by_run)
+    said = f"in [turns of these two alone](../results/levels/pair) it was {found.value:.2f} [{found.low:.2f}, "
+    said += f"{found.high:.2f}] times as fast: {first:.1f}, {second:.1f} and {third:.1f} times in three runs"
+    assert said in SAID
+    slow = [seconds for record in records for seconds in _slow_spells(record)]
+    assert slow == [(THREE, 2)] * len(slow)
+    assert f"In the third, {len(slow)} of our 12 embedding turns took more than four times as long as its usual" in SAID
+
+
+def _slow_spells(record: Record) -> list[tuple[str, int]]:
+    """System and round, for each embedding turn that took more than four times as long as the system's median one."""
+    assert record.turns is not None and record.turns.embedding_s is not None
+    seconds = [turn for block in record.turns.embedding_s for turn in block]
+    return [(record.cell.system, record.cell.round)] * sum(one > 4 * statistics.median(seconds) for one in seconds)
+
+
 def test_without_look_ahead_and_frequencies_it_is_as_far_from_rocksdb_as_the_page_says() -> None:
     lines = rows_on_drive(group_records(records_of("disk")), Step.EMBEDDING)
     alone = {line["system"]: line["over_rocksdb_table"] for line in lines}

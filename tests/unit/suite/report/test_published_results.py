@@ -132,6 +132,7 @@ _PAGES = [
     "published/approximate",
     "disk",
     "levels",
+    "levels/pair",
     "ranks",
     "quality",
     "cuda/h200",

@@ -214,8 +214,8 @@ def test_scores_are_paired_by_seed_and_bytes_are_those_of_the_slowest_tier():
 def test_what_fewer_bytes_cost_is_said_in_a_sentence():
     (block,) = approximate_tables(only(EXACT, SMALL, CACHED))
     assert block.summary == (
-        "freq_cache[slow_rows=int8] takes 40 % of the exact tables' bytes, and no loss of AUROC was seen (at most "
-        "0.0002); the smallest, hashed, takes 25.0 % and loses 0.0200 [0.0200, 0.0200]."
+        "freq_cache[slow_rows=int8] takes 40 % of the exact tables' bytes, and no loss of AUROC was seen (0.0000 "
+        "[-0.0002, 0.0002]); the smallest, hashed, takes 25.0 % and loses 0.0200 [0.0200, 0.0200]."
     )
     (some,) = approximate_tables(only(EXACT, SMALL, TINY, CACHED[:1]))
     assert some.summary == (
