@@ -4,7 +4,6 @@ import enum
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from suite.records.command_line import BadOption
 from suite.records.groups import base_name, group_records, is_baseline, mixes_virtual
 from suite.records.record import Cell, Record
 from suite.records.store import NotARecord, RecordStore
-from suite.tables.formatting import MISSING, amount, megabytes, percent, relative, score
+from suite.tables.formatting import MISSING, amount, megabytes, percent, relative
 from suite.tables.rows import Row, merged_rows, one_line
 from suite.tables.settings import SIZES, cache
 from suite.tables.statistics import Estimate, log_speeds, ratio_of, samples_of
@@ -98,8 +97,8 @@ def _megabytes(value: float) -> str:
 _ON_DEVICE = {"rows": "rows", "state": "optimizer state", "index": "index", "staging": "staging"}
 _ON_DEVICE |= {"allocated": "peak allocated", "reserved": "peak reserved"}
 QUANTITIES = (
-    Quantity("auroc", "AUROC", partial(score, digits=5), absolute=1e-4),
-    Quantity("accuracy", "accuracy", partial(score, digits=5), absolute=1e-4),
+    Quantity("auroc", "AUROC", "{:.5f}".format, absolute=1e-4),
+    Quantity("accuracy", "accuracy", "{:.5f}".format, absolute=1e-4),
     *(
         Quantity(f"device_{name}_bytes", f"{title} on the device", _megabytes, 0.01)
         for name, title in _ON_DEVICE.items()

@@ -36,7 +36,9 @@ AUROC: Final = Column(
     words="AUROC",
     name="auroc",
     show=score,
-    definition="on the test split after training (torchmetrics), mean over rounds.",
+    noisy=True,
+    definition="on the test split after training (torchmetrics), mean over rounds, to the first digit that its standard "
+    "error moves.",
 )
 STEPS_PER_S: Final = Column(
     words="it/s", name="steps_per_s", show=amount, noisy=True,
@@ -88,7 +90,7 @@ VERIFIED: Final = Column(
     definition="trained beside the reference first: bitwise equal, or the largest difference of any loss, row or "
     "(relative to its size) optimizer state.",
 )  # fmt: skip
-ACCURACY: Final = Column(words="accuracy", name="accuracy", show=score, definition="as AUROC.")
+ACCURACY: Final = Column(words="accuracy", name="accuracy", show=score, noisy=True, definition="as AUROC.")
 ALLOCATED: Final = Column(
     words="GPU GB allocated", name="device_allocated_bytes", show=gigabytes,
     definition="torch's peak allocated during build and training; the largest of any round.",

@@ -102,8 +102,9 @@ def percent(value: float, decimals: int = 0) -> str:
     return f"{100 * value:.{decimals}f} %"
 
 
-def score(value: float, digits: int = 3) -> str:
-    """AUROC or accuracy, by default to the digit that seeds and rounding leave; CSV has all."""
+def score(value: float, noise: float | None = None) -> str:
+    """AUROC or accuracy: to the first digit that `noise`, a share of it, moves, four at most; CSV has all."""
+    digits = max(1, min(4, -math.floor(math.log10(noise * value)))) if noise else 3
     return f"{value:.{digits}f}"
 
 

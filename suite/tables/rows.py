@@ -179,8 +179,8 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None) -> Row:
         **common,
         **speed,
         prior_knowledge=_words(m.prior_knowledge for m in measurements),
-        auroc=statistics.fmean(m.quality.auroc for m in measurements),
-        accuracy=statistics.fmean(m.quality.accuracy for m in measurements),
+        **_mean_quality("auroc", measurements),
+        **_mean_quality("accuracy", measurements),
         same_kernel_as=None if speed else _words(kernels),
         exact=all(m.exact for m in measurements),
         device_allocated_bytes=_largest(m.memory.device_allocated_bytes for m in measurements),
@@ -192,6 +192,14 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None) -> Row:
         placement=_words(m.placement for m in measurements),
         offloads=all(m.offloads for m in measurements),
     )
+
+
+def _mean_quality(name: str, measurements: Sequence[Measurement]) -> dict[str, float | None]:
+    """Mean of AUROC or accuracy over rounds, and its standard error as a share of it; None where there is one round."""
+    found = [getattr(measurement.quality, name) for measurement in measurements]
+    mean = statistics.fmean(found)
+    spread = statistics.stdev(found) / math.sqrt(len(found)) if len(found) > 1 else 0.0
+    return {name: mean, f"{name}_noise": spread / mean if spread else None}
 
 
 def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:

@@ -24,8 +24,9 @@ LEGEND: Final = (
     "GB = 1e9 bytes, MB = 1e6 bytes; KiB, MiB, GiB = powers of 1024; it = iteration (one batch), ~ = extrapolated; n/a "
     "= does not exist, or not known."
 )
-_HIDDEN: Final = ("noise", "printed", "row")
-"""Keys of a line that no file shows: the noise floor, texts by column as their source prints them, the row."""
+_HIDDEN: Final = ("noise", "auroc_noise", "accuracy_noise", "printed", "row")
+"""Keys of a line that no file shows: the noise floor, that of a column, texts by column as their source prints them,
+the row."""
 _WIDE_CELL: Final = 18
 """Characters above which a text cell of a LaTeX table is broken into lines."""
 
@@ -40,7 +41,8 @@ class Column:
         show: Formats a value that is known.
         definition: Stands in the legend where the column is shown.
         text: It holds text, set flush left.
-        noisy: No digit is shown behind the first that the noise floor moves; `show` gets that as well.
+        noisy: No digit is shown behind the first that noise moves: its own, `<name>_noise`, or the noise floor. `show`
+            gets that as well.
     """
 
     words: str
@@ -58,7 +60,7 @@ class Column:
         if value is None or value == "" or value != value:  # noqa: PLR0124 - not a number
             kernel = line.get("same_kernel_as") if self.noisy else None
             return MISSING if kernel is None else f"= {kernel}"
-        return self.show(value, line.get("noise")) if self.noisy else self.show(value)
+        return self.show(value, line.get(f"{self.name}_noise", line.get("noise"))) if self.noisy else self.show(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ import pytest
 from suite.records.groups import RecordGroup, group_records
 from suite.records.measured import Times
 from suite.records.record import Record, Status
+from suite.tables.columns import AUROC
 from suite.tables.rows import Row, baseline_repeat, merged_rows
 from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, verification
@@ -91,6 +92,15 @@ def test_worst_round_names_the_row_and_a_wrong_one_takes_its_numbers() -> None:
 def test_system_that_crashed_in_its_turns_keeps_what_it_measured_before() -> None:
     row = row_of([record("a", status=Status.CRASHED, phase="turns")])
     assert (row.auroc, row.numbers["hit_rate"], row.steps_per_s) == (pytest.approx(0.7911), pytest.approx(0.95), None)
+
+
+@pytest.mark.parametrize(
+    ("aurocs", "shown"),
+    [([0.68612], "0.686"), ([0.66, 0.70, 0.70], "0.69"), ([0.7915, 0.7911, 0.7913], "0.7913"), ([0.7911] * 3, "0.791")],
+)
+def test_score_has_no_digit_behind_the_first_that_seeds_move(aurocs: list[float], shown: str) -> None:
+    line = row_of([record("a", round=number, auroc=auroc) for number, auroc in enumerate(aurocs)]).line()
+    assert AUROC.cell(line) == shown
 
 
 @pytest.mark.parametrize(
