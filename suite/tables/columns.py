@@ -37,8 +37,8 @@ AUROC: Final = Column(
     name="auroc",
     show=score,
     noisy=True,
-    definition="on the test split after training (torchmetrics), mean over rounds, to the first digit that its standard "
-    "error moves.",
+    definition="on the test split after training (torchmetrics), mean over rounds, to the first digit that its "
+    "standard error moves.",
 )
 STEPS_PER_S: Final = Column(
     words="it/s", name="steps_per_s", show=amount, noisy=True,
