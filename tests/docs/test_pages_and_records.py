@@ -135,6 +135,16 @@ def test_samples_of_quality_records_are_those_that_pages_name() -> None:
     assert f"five seeds of {samples:,} samples" in said(ROOT / "docs" / "systems.md")
 
 
+def test_sizes_of_the_scales_are_those_of_the_readme() -> None:
+    words = said(ROOT / "README.md")
+    assert SMALL.max_rows == 1_000_000
+    assert f"`small`, 1 million rows (dim {SMALL.embedding_dim}, batch {SMALL.batch_size:,}), the default" in words
+    assert f"the published tables (dim {FULL.embedding_dim}, batch {FULL.batch_size:,}), the default on a GPU" in words
+    cached = MEMORY.find(MEMORY_ROWS, "avazu", "colossalai_cache")["cache_ratio"]
+    sizes = f"dim {FULL.embedding_dim}, batch {FULL.batch_size:,}, SGD, cache of {100 * cached:.0f} %"
+    assert f"Device memory at published sizes ({sizes}), in GiB" in words
+
+
 def test_turns_are_as_long_as_the_protocol_says() -> None:
     assert LEAD_STEPS == 1
     steps = (
