@@ -5,14 +5,18 @@ import pytest
 from suite import doctor
 from suite.compare.compare import QUANTITIES
 from suite.records.environment import WORKERS_OPENMP
-from suite.records.scales import AGREE
+from suite.records.scales import AGREE, FULL, SMALL
 from suite.run import agreement, conditions
 from suite.run.cell import experiment, feed, host_budget, verify
 from suite.tables import rows, verdict
 from systems.approximate.composed import ComposedSystem
 from systems.contract import EmbeddingSystem
 from tests.docs.commands import ROOT
+from workloads.schema import SCHEMAS
 
+MLPERF = SCHEMAS["mlperf_dlrm_v2"]
+TABLES = [rows for _, rows in MLPERF.categorical]
+KAGGLE = SCHEMAS["criteo_kaggle"]
 CHANGES = {quantity.field: quantity for quantity in QUANTITIES}
 
 
@@ -51,12 +55,16 @@ RESULTS = [
     f"({per_cent(CHANGES['host_peak_rss_bytes'].share)}); hit rate ({100 * CHANGES['hit_rate'].absolute:g} points); "
     f"bytes moved per step ({per_cent(CHANGES['fetched_bytes_per_step'].share)})",
 ]
+SYNTHETIC = [
+    f"({len(TABLES)} tables, {sum(TABLES):,} rows in full, at most {max(TABLES) // 10**6} million each)",
+    f"DLRM v2: {sum(MLPERF.hotness or ())} ids per sample, always",
+    f"has {SMALL.epoch_samples:,} samples in {SMALL.epoch_samples // SMALL.batch_size:,} steps",
+]
 DISK = [f"batches of the same shape with {host_budget._FEW_ROWS} rows a table"]
+SIMULATION = [f"{KAGGLE.table_rows / 1e6:.1f} M rows, batch {FULL.batch_size:,}"]
+PAGES = {"simulation": SIMULATION, "protocol": PROTOCOL, "results": RESULTS, "synthetic": SYNTHETIC, "disk": DISK}
 
 
-@pytest.mark.parametrize(
-    ("page", "sentence"),
-    [(page, one) for page, said in (("protocol", PROTOCOL), ("results", RESULTS), ("disk", DISK)) for one in said],
-)
+@pytest.mark.parametrize(("page", "sentence"), [(page, one) for page, said in PAGES.items() for one in said])
 def test_limit_of_a_page_is_that_of_the_code(page: str, sentence: str) -> None:
     assert sentence in " ".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split())

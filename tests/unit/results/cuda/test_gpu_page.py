@@ -262,3 +262,54 @@ def test_simulated_misses_are_those_that_the_gpu_counted(system: str, model: typ
     assert [getattr(tally, name) for name in names] == [getattr(measurement.traffic, name) for name in names]
     page = " ".join((RESULTS.parent / "docs" / "simulation.md").read_text().split())
     assert f"{tally.unique_misses:,}" in page
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        (
+            "",
+            "{device}, {cores} cores, torch {torch}, fbgemm {fbgemm}: Criteo Kaggle, synthetic, at its published size "
+            "({rows:.1f} million rows of {row_bytes} bytes, batch {batch:,}, SGD), {cached:g} % of the rows cached, "
+            "{steps} steps, one run.",
+        ),
+        ("", "in all six runs, at a learning rate of {lr}: at"),
+        ("", "tables/comparison.md), commit {commit})"),
+        ("without_prefetch", "without_prefetch), commit {commit})"),
+        (
+            "avazu",
+            "row-wise Adagrad, fp32, {cached:g} % cached ([records](../results/cuda/h200/avazu), commit {commit})",
+        ),
+        (
+            "criteo_1tb",
+            "at its published size, {table_gb:.0f} GB of rows, {cached:g} % cached ([records]"
+            "(../results/cuda/h200/criteo_1tb), commit {commit})",
+        ),
+    ],
+)
+def test_settings_beside_the_figures_are_those_of_the_records(folder: str, words: str) -> None:
+    records, _ = RecordStore(H200 / folder).load_all()
+    said = set()
+    for record in records:
+        cell, environment = record.cell, record.environment
+        versions = {name: version.split("+")[0].rpartition(".")[0] for name, version in environment.packages.items()}
+        table_rows = SCHEMAS[cell.workload].table_rows
+        said.add(
+            words.format(
+                device=environment.gpu,
+                cores=environment.cores,
+                torch=versions["torch"],
+                fbgemm=versions["fbgemm-gpu"],
+                rows=table_rows / 1e6,
+                row_bytes=4 * cell.embedding_dim,
+                batch=cell.batch_size,
+                cached=100 * (cell.cache_ratio or 0),
+                steps=cell.steps,
+                lr=cell.lr,
+                commit=(environment.commit or "")[:8],
+                table_gb=table_rows * 4 * cell.embedding_dim / 1e9,
+            )
+        )
+        assert cell.optimizer == ("rowwise_adagrad" if folder == "avazu" else "sgd")
+    (one,) = said
+    assert one in SAID

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+from pathlib import Path
 
+import fidelity
 import numpy as np
 import pytest
 from compared_rows import FOLDER, LONG, Rows, draw_rows, read_rows
@@ -10,6 +12,7 @@ from fidelity import DENSE_PAIR, MIXED_PAIR, TOPS, alike, all_figures, compare, 
 from fit_profiles import STATISTICS_FILE
 from sample_statistics import dense_missing, expected_in_subset, growth
 
+from suite.tables.verdict import listed
 from workloads.streams.synthetic import SyntheticWorkload
 
 
@@ -74,3 +77,18 @@ def test_committed_statistics_are_those_of_the_samples(dataset, real):
     measured = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))[dataset]
     assert growth(dataset) == {name: table["growth"] for name, table in measured["tables"].items()}
     assert dense_missing(dataset) == measured["dense_missing"]
+
+
+def test_the_page_states_the_bounds() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "synthetic.md").read_text(encoding="utf-8")
+    tops = listed(f"{100 * top:g}" for top in fidelity.TOPS)
+    lines = [
+        f"| share of accesses to the top {tops} % of ids, all tables pooled | {fidelity.TOP_BOUND} |",
+        f"| distinct ids, all tables | {100 * fidelity.DISTINCT_BOUND:.0f} % |",
+        f"| distinct ids of each table with more than {fidelity.LARGE_TABLE:,} in the sample | "
+        f"{100 * fidelity.TABLE_BOUND:.0f} % |",
+        f"| unique ids per lookup in batches of {fidelity.BATCH:,} | {100 * fidelity.UNIQUE_BOUND:.0f} % |",
+        f"missing, all in the same rows | {fidelity.GROUP_BOUND} and three standard deviations of the draws |",
+        f"| click rate, against the published one | {fidelity.CTR_BOUND} |",
+    ]
+    assert [line for line in lines if line not in page] == []
