@@ -237,6 +237,16 @@ def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.M
     on_page = importlib.import_module("drift_board").on_page
     board = record("tracks/board")
     assert on_page(board) in page("synthetic")
+    plain, real = board["streams"]["criteo_kaggle"], board["streams"]["criteo_kaggle, real rows"]
+    tables = len(SCHEMAS["criteo_kaggle"].categorical)
+    assert plain["batches"] == 3 * plain["batches_filling"]
+    words = said(ROOT / "docs" / "synthetic.md")
+    setting = f"per batch of {plain['batch_ids'] // tables:,} samples: Criteo Kaggle at full size, {board['ratio']:.0%}"
+    assert (
+        f"{setting.replace('%', ' %')} of the rows cached, no look-ahead. The replay takes {plain['batches']}" in words
+    )
+    of_real = f"{real['batch_ids'] // tables} to a batch and {100 * board['real_ratio']:.0f} % cached"
+    assert f"Real rows are the samples in the order of time, {of_real}." in words
 
 
 def test_misses_in_time_order_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +272,8 @@ def test_learnt_aurocs_are_those_of_the_record() -> None:
     section = page("synthetic").split("AUROC after one epoch")[1].split("##")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
     assert len(rows) == 3
+    ((optimizer, rate, seed),) = {(run["optimizer"], run["lr"], run["seed"]) for run in found}
+    assert (optimizer, f", row-wise Adagrad at {rate}, seed {seed}, " in section) == ("rowwise_adagrad", True)
     for dataset, cells in rows:
         runs = {run["kind"]: run for run in found if run["dataset"] == dataset}
         learnt, control = runs["all rows"], runs["no embeddings"]
