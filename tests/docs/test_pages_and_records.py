@@ -57,6 +57,10 @@ def test_the_page_says_what_our_division_saves_beside_torchrecs_plan() -> None:
     counts = [[float(cell.replace(",", "")) for cell in row] for row in rows if row[0].strip()[:1].isdigit()]
     saved = sorted(100 * (1 - ours / has) for has, _, ours in counts)
     assert len(saved) == 9
+    found = record("simulate/torchrec_planner")
+    setting = f"rows of {found['dim']} fp32 weights, batch {found['batch_size']:,}, caches that start empty"
+    warm = found["batches"] // 3
+    assert f"{setting} and warm up for {warm} batches. Misses per batch, of {found['batches'] - warm}" in said(path)
     least = f"misses {saved[4]:.0f} % less in the median of these rows, and at most {saved[-1]:.0f} % less"
     assert least in said(path)
 
