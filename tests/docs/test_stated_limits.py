@@ -12,6 +12,7 @@ from suite.tables import rows, verdict
 from systems.approximate.composed import ComposedSystem
 from systems.contract import EmbeddingSystem
 from tests.docs.commands import ROOT
+from workloads.batch import Split
 from workloads.schema import SCHEMAS
 
 MLPERF = SCHEMAS["mlperf_dlrm_v2"]
@@ -62,7 +63,18 @@ SYNTHETIC = [
 ]
 DISK = [f"batches of the same shape with {host_budget._FEW_ROWS} rows a table"]
 SIMULATION = [f"{KAGGLE.table_rows / 1e6:.1f} M rows, batch {FULL.batch_size:,}"]
-PAGES = {"simulation": SIMULATION, "protocol": PROTOCOL, "results": RESULTS, "synthetic": SYNTHETIC, "disk": DISK}
+DATASETS = [
+    f"| {words}: {schema.splits[Split.TRAIN]:,} of {sum(schema.splits.values()):,} |"
+    for words, schema in (("six of seven equal chunks", KAGGLE), ("all but the last tenth", SCHEMAS["avazu"]))
+]
+PAGES = {
+    "datasets": DATASETS,
+    "simulation": SIMULATION,
+    "protocol": PROTOCOL,
+    "results": RESULTS,
+    "synthetic": SYNTHETIC,
+    "disk": DISK,
+}
 
 
 @pytest.mark.parametrize(("page", "sentence"), [(page, one) for page, said in PAGES.items() for one in said])
