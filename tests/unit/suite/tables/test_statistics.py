@@ -142,3 +142,11 @@ def test_run_alone_is_compared_with_the_turn_before_it_or_where_that_is_not_know
     turns, alone = [[1.0, 1.0, 2.0], [3.0, 3.0, 6.0]], [[1.1, 2.2], [3.3, 6.6]]
     assert slowed_alone(turns, alone, (1, 2)) == pytest.approx([math.log(1.1)] * 4)
     assert slowed_alone(turns, alone, None) == pytest.approx([math.log(1.1), math.log(2.2)] * 2)
+
+
+def test_pace_alone_of_a_row_is_beside_the_turns_that_its_record_names() -> None:
+    turns = {"system_s": ((1.0, 2.0, 1.0, 1.0),) * 2, "baseline_s": ((1.0,) * 4,) * 2, "alone_s": ((2.0,),) * 2}
+    known, unknown = (record("a", timed={"contest": "one", **turns, "alone_behind": at}) for at in ((1,), None))
+    paces = [speed_of([one], ()) for one in (known, unknown)]
+    assert paces[0]["alone_steps_per_s"] == pytest.approx(paces[0]["steps_per_s"])
+    assert paces[1]["alone_steps_per_s"] == pytest.approx(paces[1]["steps_per_s"] / 2)

@@ -55,6 +55,13 @@ def test_edited_configuration_no_longer_has_its_key(said: Callable[..., list[str
         assert "restore the file or measure it again" in finding
 
 
+def test_run_alone_stands_behind_a_turn_that_there_is(said: Callable[..., list[str]]) -> None:
+    four = {"alone_s": [[0.8] * 2] * 3, "alone_behind": (0, 3)}  # a build has four turns
+    assert said(record(timed=four)) == []
+    (finding,) = said(record(timed=four), **{"turns.alone_behind": [0, 4]})
+    assert "turns.alone_behind: found turn 4, which a build of system_s does not have" in finding
+
+
 @pytest.mark.parametrize(
     ("place", "value", "expected"),
     [
